@@ -1,0 +1,144 @@
+"""What the router's front ends (gRPC, HTTP) ask of its core, in plain Python.
+
+Owns the vocabulary of one generation; knows neither wire formats nor workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from common.request import FinishReason, SamplingParams, TokenLogprob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPrompt:
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPrompt:
+    """Messages as the chat template sees them; `role` and `content` are there, other fields as sent."""
+
+    messages: Sequence[Mapping[str, Any]]
+    add_generation_prompt: bool = True
+    tools: Sequence[Mapping[str, Any]] | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPrompt:
+    token_ids: Sequence[int]
+
+
+Prompt = TextPrompt | ChatPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteHint:
+    """An operator's wish; ids are worker ids, None where the planner chooses."""
+
+    prefill_worker: str | None = None
+    decode_worker: str | None = None
+    decode_only: bool = False
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateCommand:
+    """One request, as a front end decoded it. Durations are seconds; `deadline_s` counts from arrival."""
+
+    request_id: str
+    model: str = ""
+    prompt: Prompt
+    sampling: SamplingParams
+    priority: int = 0
+    deadline_s: float | None = None
+    ttft_slo_s: float | None = None
+    tpot_slo_s: float | None = None
+    route: RouteHint = field(default_factory=RouteHint)
+    cache_salt: str = ""
+    return_prompt_token_ids: bool = False
+    canary: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceDelta:
+    """New tokens and text of one choice. `first_index` is the position of token_ids[0] among its tokens."""
+
+    index: int
+    first_index: int = 0
+    token_ids: tuple[int, ...] = ()
+    text: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    stop_string: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens. `cached_tokens`: prompt tokens whose KV the computing worker reused in the first attempt."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Seconds; see Timings in protos/inference.proto for what each spans."""
+
+    queue_s: float
+    prefill_s: float
+    transfer_s: float
+    ttft_s: float
+    token_1_to_2_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteTaken:
+    """Where the request ran and what moved; fields as RouteTaken in protos/inference.proto."""
+
+    prefill_worker: str | None
+    decode_worker: str | None
+    attempts: int
+    transferred_bytes: int
+    transferred_blocks: int
+    decode_cached_blocks: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateEvent:
+    """One message of an answer. The last one, and only it, carries usage, timings and route."""
+
+    choices: tuple[ChoiceDelta, ...] = ()
+    prompt_token_ids: tuple[int, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+    usage: Usage | None = None
+    timings: Timings | None = None
+    route: RouteTaken | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    id: str
+    max_model_len: int  # tokens
+    vocab_size: int  # tokens
+    created_s: int  # Unix seconds
+
+
+class Generator(Protocol):
+    """The router's core as its front ends see it."""
+
+    def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
+        """The answer, event by event. Closing the iterator cancels the request on every worker.
+
+        Raises SlipstreamError subclasses, each with its status.
+        """
+        ...
+
+    def models(self) -> Sequence[ModelCard]: ...
