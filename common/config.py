@@ -66,7 +66,9 @@ class EngineConfig:
 class IndexConfig:
     """The global prefix index in Redis or Valkey."""
 
-    index_url: str | None = setting(None, "redis://host:port of the prefix index; none: static --worker lists only")
+    index_url: str | None = setting(
+        None, "redis://host:port of the prefix index; none: `up` starts its own, others go by --worker"
+    )
     index_stride: int = setting(64, "tokens between published prefix points: a multiple of the block size")
     index_deadline_ms: float = setting(20.0, "milliseconds that a lookup may take before routing goes on without it")
     namespace: str = setting("default", "fleets with different namespaces share one index server apart")
@@ -85,7 +87,13 @@ class WorkerConfig:
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    role: Role = Role.DECODE
+    role: Role = field(
+        default=Role.DECODE,
+        metadata={
+            "help": "decode: takes over from prefill workers; both: prefills everything by itself",
+            "choices": (Role.DECODE, Role.BOTH),  # a prefill worker has a command of its own
+        },
+    )
     worker_id: str | None = setting(None, "name in the fleet; default: role, host and port")
     host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 for all")
     port: int = setting(0, "port to listen on; 0: any free one")

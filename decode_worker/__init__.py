@@ -1,0 +1,1 @@
+"""Receives KV blocks and decodes in a continuous batch; in role `both` it prefills too."""

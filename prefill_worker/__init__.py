@@ -1,0 +1,1 @@
+"""Computes KV blocks chunk by chunk and pushes them to decode workers."""

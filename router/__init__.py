@@ -1,0 +1,1 @@
+"""Accepts requests, plans where they run, conducts their legs and retries. Never imports torch."""

@@ -1,0 +1,70 @@
+# Everything a developer or an operator of one machine runs. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CONSTRAINTS := constraints-cpu.txt
+# The first Python that is new enough; override with PYTHON=…
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+# Further arguments for pip, such as PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PIP_ARGS ?=
+# Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
+ARGS ?=
+
+.PHONY: help install up test check format protos docs constraints exactness wheel clean
+
+help:  ## Show this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
+		printf '  make %-12s %s\n' "$$target" "$$text"; done
+
+install: $(STAMP)  ## Make .venv with everything that serving, tests and checks need
+
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed; say which with PYTHON=…" >&2; exit 1; fi
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(PIP_ARGS) --editable '.[dev]'
+	@touch $(STAMP)
+
+up: install  ## Start everything on this machine and serve until Ctrl-C; flags in ARGS
+	@exec $(BIN)/slipstream up $(ARGS)
+
+test: install  ## Run all tests (under 10 minutes)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: install  ## Lint, format, types, import rules, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python protos/generate.py --check
+	$(BIN)/python -m slipstream.settings_table --check docs/configuration.md
+
+format: install  ## Format the code and mend what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+protos: install  ## Generate the Python code of protos/*.proto
+	$(BIN)/python protos/generate.py
+
+docs: install  ## Write the table of settings into docs/configuration.md
+	$(BIN)/python -m slipstream.settings_table --write docs/configuration.md
+
+constraints: install  ## Pin what is installed now in the constraints file
+	@{ sed -n '/^#/p' $(CONSTRAINTS); $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > $(CONSTRAINTS).new
+	@mv $(CONSTRAINTS).new $(CONSTRAINTS)
+	@touch $(STAMP)
+
+exactness: install  ## Compare with transformers token by token (under 60 minutes)
+	$(BIN)/python -m benchmarks.exactness $(ARGS)
+
+wheel: install  ## Build a wheel in dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:  ## Remove .venv and everything that was built
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Token-exactness of the served system against transformers' own generate."""

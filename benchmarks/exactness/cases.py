@@ -1,0 +1,84 @@
+"""Every case of `make exactness`, by the cluster that runs it; and the same cases on fewer clusters for `make test`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.exactness.case import Cached, Case, FleetSpec, Sampling
+from common.config import Role
+
+_BOTH_SIDES = (Role.PREFILL, Role.DECODE)
+
+COLD = Case(name="cold", num_at_once=1, resets=_BOTH_SIDES, as_source=True)
+CACHED_ON_BOTH = Case(name="cached on both", prefill_cached=Cached.ALL, decode_cached=Cached.ALL)
+CACHED_ON_PREFILL = Case(name="cached on prefill only", resets=(Role.DECODE,), prefill_cached=Cached.ALL)
+CACHED_ON_DECODE = Case(name="cached on decode only", resets=(Role.PREFILL,), decode_cached=Cached.ALL)
+PARTLY_CACHED = Case(name="partly cached", resets=_BOTH_SIDES, prefill_cached=Cached.PART, decode_cached=Cached.PART)
+AT_ONCE = Case(
+    name="16 at once",
+    num_at_once=16,
+    resets=_BOTH_SIDES,
+    salted=False,
+    prefill_cached=Cached.UNKNOWN,
+    decode_cached=Cached.UNKNOWN,
+)
+PREEMPTED = replace(AT_ONCE, name="16 at once, preempted", preempts=True)
+FOUR_CHOICES = Case(name="n = 4", num_choices=4, resets=_BOTH_SIDES, num_prompts=12)
+COLD_AT_ONCE = Case(name="cold", num_at_once=8, resets=_BOTH_SIDES)
+CACHED = Case(name="cached", prefill_cached=Cached.ALL, decode_cached=Cached.ALL)
+
+_SEEDED = Case(name="", sampling=Sampling.SEEDED, num_prompts=16, resets=_BOTH_SIDES)
+SEEDED_ALONE = replace(_SEEDED, name="seeded, alone", num_at_once=1)
+SEEDED_AT_ONCE = replace(
+    _SEEDED,
+    name="seeded, 16 at once",
+    num_at_once=16,
+    salted=False,
+    prefill_cached=Cached.UNKNOWN,
+    decode_cached=Cached.UNKNOWN,
+)
+SEEDED_PREEMPTED = replace(SEEDED_AT_ONCE, name="seeded, preempted", preempts=True)
+
+_SPLIT_CASES = (
+    COLD,
+    CACHED_ON_BOTH,
+    CACHED_ON_PREFILL,
+    CACHED_ON_DECODE,
+    PARTLY_CACHED,
+    AT_ONCE,
+    FOUR_CHOICES,
+    SEEDED_ALONE,
+    SEEDED_AT_ONCE,
+)
+_BOTH_CASES = (replace(COLD, num_at_once=4), CACHED, PARTLY_CACHED, AT_ONCE, FOUR_CHOICES, SEEDED_ALONE, SEEDED_AT_ONCE)
+_SHORT_CASES = (PREEMPTED, SEEDED_PREEMPTED)
+_SIZE_CASES = (COLD_AT_ONCE, CACHED)
+
+
+def _fleets(spec: FleetSpec, split: tuple[Case, ...], both: tuple[Case, ...]) -> tuple[FleetSpec, FleetSpec]:
+    return (
+        replace(spec, name=f"split{spec.name}", cases=split),
+        replace(spec, name=f"both{spec.name}", both=True, cases=both),
+    )
+
+
+# Seeded cases compare with the first of them, so the fleets keep their order.
+FULL: tuple[FleetSpec, ...] = (
+    *_fleets(FleetSpec(), _SPLIT_CASES, _BOTH_CASES),
+    *_fleets(FleetSpec(name=", chunk 64", max_num_batched_tokens=64), (AT_ONCE,), (AT_ONCE,)),
+    *_fleets(FleetSpec(name=", few blocks", short_of_blocks=True), _SHORT_CASES, _SHORT_CASES),
+    *_fleets(FleetSpec(name=", block size 8", block_size=8), _SIZE_CASES, _SIZE_CASES),
+    *_fleets(FleetSpec(name=", block size 64", block_size=64), _SIZE_CASES, _SIZE_CASES),
+)
+
+# Every case of FULL on eight clusters instead of ten.
+FAST: tuple[FleetSpec, ...] = (
+    *_fleets(FleetSpec(), _SPLIT_CASES, _BOTH_CASES),
+    *_fleets(
+        FleetSpec(name=", block size 8, chunk 64", block_size=8, max_num_batched_tokens=64),
+        (AT_ONCE, *_SIZE_CASES),
+        (AT_ONCE, *_SIZE_CASES),
+    ),
+    *_fleets(FleetSpec(name=", few blocks", short_of_blocks=True), _SHORT_CASES, _SHORT_CASES),
+    *_fleets(FleetSpec(name=", block size 64", block_size=64), _SIZE_CASES, _SIZE_CASES),
+)

@@ -1,0 +1,158 @@
+"""Runs the cases of one cluster: sets caches up, sends the requests, compares tokens, checks the path."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from benchmarks.exactness.case import Cached, Case, FleetSpec, Sampling, part_cached
+from benchmarks.exactness.compare import Comparison, ReferenceSource, Tie, compare_tokens, judge
+from benchmarks.exactness.fleet import Ask, Fleet, Served, Traffic
+from benchmarks.exactness.path import describe_path, path_faults
+from benchmarks.exactness.reference import Reference
+from benchmarks.exactness.workload import Workload
+from common.config import DType, EngineConfig, Role
+from slipstream.cluster_config import ClusterConfig
+from slipstream.launcher import Cluster
+
+KV_MEMORY = "1500MiB"
+FEW_BLOCKS_SHARE = 0.6  # of what 16 requests need together
+NUM_SHORT_ANSWERS = 150
+SEED = 20_240_607
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    name: str
+    num_prompts: int
+    num_tokens: int
+    ties: tuple[Tie, ...]
+    faults: tuple[str, ...]  # wrong tokens first, then wrong paths
+    path: str
+    elapsed_s: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults
+
+
+@dataclass(slots=True, kw_only=True)
+class Runner:
+    """Owner of the seeded tokens that the first seeded case drew, which all others must repeat."""
+
+    workload: Workload
+    source: ReferenceSource
+    seeded: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @contextmanager
+    def fleet(self, spec: FleetSpec) -> Iterator[Fleet]:
+        """A cluster with the flags of `spec`, stopped after it. Raises what the launcher raises."""
+        with Cluster(cluster_config(spec, self.workload)) as cluster:
+            fleet = Fleet(cluster)
+            try:
+                yield fleet
+            finally:
+                fleet.close()
+
+    def run(self, fleet: Fleet, spec: FleetSpec, case: Case) -> CaseResult:
+        references = self.workload.references[: case.num_prompts]
+        fleet.reset_prefix_cache(*case.resets)
+        if case.prefill_cached is Cached.PART:
+            self._cache_parts(fleet, case, references)
+        if case.preempts:
+            self._teach_short_answers(fleet)
+        started_s = time.monotonic()
+        asks = [self._ask(case, reference) for reference in references]
+        traffic = fleet.serve(asks, case.num_at_once)
+        elapsed_s = time.monotonic() - started_s
+        verdict = judge(self._compare(case, traffic))
+        prefill_workers = fleet.worker_ids(Role.PREFILL)
+        workers = (prefill_workers[0] if prefill_workers else None, fleet.worker_ids(Role.DECODE)[0])
+        return CaseResult(
+            name=f"{spec.name}: {case.name}",
+            num_prompts=len(asks),
+            num_tokens=verdict.num_tokens,
+            ties=verdict.ties,
+            faults=(*verdict.failures, *path_faults(spec, case, traffic, workers)),
+            path=describe_path(traffic),
+            elapsed_s=elapsed_s,
+        )
+
+    def _ask(self, case: Case, reference: Reference) -> Ask:
+        return Ask(
+            reference=reference,
+            num_new_tokens=self.workload.num_new_tokens,
+            as_source=case.as_source,
+            cache_salt=_salt(case, reference),
+            num_choices=case.num_choices,
+            seed=SEED if case.sampling is Sampling.SEEDED else None,
+        )
+
+    def _cache_parts(self, fleet: Fleet, case: Case, references: Sequence[Reference]) -> None:
+        """One token is drawn by prefill alone, so a first prompt fills its cache only; two fill both."""
+        for num_new_tokens, side in ((2, 1), (1, 0)):
+            asks = [
+                Ask(
+                    reference=reference,
+                    num_new_tokens=num_new_tokens,
+                    num_prompt_tokens=max(1, part_cached(len(reference.prompt_token_ids))[side]),
+                    cache_salt=_salt(case, reference),
+                )
+                for reference in references
+            ]
+            fleet.serve(asks, num_at_once=case.num_at_once)
+
+    def _teach_short_answers(self, fleet: Fleet) -> None:
+        """A decode worker grants credits for as many tokens as most answers had: after these, for very few."""
+        reference = min(self.workload.references, key=lambda one: len(one.prompt_token_ids))
+        fleet.serve([Ask(reference=reference, num_new_tokens=2)] * NUM_SHORT_ANSWERS, num_at_once=8)
+
+    def _compare(self, case: Case, traffic: Traffic) -> Iterator[Comparison]:
+        for served in traffic.served:
+            if len(served.choices) != case.num_choices:
+                failure = f"{served.ask.reference.name}: {len(served.choices)} choices"
+                yield Comparison(num_tokens=0, failure=failure)
+            for token_ids in served.choices:
+                if case.sampling is Sampling.SEEDED:
+                    yield self._compare_seeded(served, token_ids)
+                else:
+                    yield compare_tokens(token_ids, served.ask.reference, self.source)
+
+    def _compare_seeded(self, served: Served, token_ids: tuple[int, ...]) -> Comparison:
+        name = served.ask.reference.name
+        expected = self.seeded.setdefault(name, token_ids)
+        failure = None if token_ids == expected else f"{name}: seeded tokens differ: {token_ids}, first {expected}"
+        return Comparison(num_tokens=len(token_ids), failure=failure)
+
+
+def cluster_config(spec: FleetSpec, workload: Workload) -> ClusterConfig:
+    engine = EngineConfig(
+        model=str(workload.model),
+        dtype=DType.FLOAT32,
+        block_size=spec.block_size,
+        max_num_batched_tokens=spec.max_num_batched_tokens,
+        max_model_len=workload.max_model_len,
+        kv_memory=KV_MEMORY,
+    )
+    few_bytes = _few_blocks(spec, workload) * spec.block_size * workload.bytes_per_token
+    return ClusterConfig(
+        role=Role.BOTH if spec.both else None,
+        engine=engine,
+        decode_engine=replace(engine, kv_memory=str(few_bytes)) if spec.short_of_blocks else None,
+        grpc_port=0,
+        http_port=0,
+    )
+
+
+def _few_blocks(spec: FleetSpec, workload: Workload) -> int:
+    """Enough for the longest request, too few for 16 of the mean length."""
+    needed = [
+        -(-(len(one.prompt_token_ids) + workload.num_new_tokens) // spec.block_size) for one in workload.references
+    ]
+    return max(max(needed) + 2, int(FEW_BLOCKS_SHARE * 16 * sum(needed) / len(needed)))
+
+
+def _salt(case: Case, reference: Reference) -> str:
+    return reference.name if case.salted else ""

@@ -1,0 +1,365 @@
+"""The engine: what workers call. One scheduler, one runner, and the books of legs, reservations and leases."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Series
+from itertools import count
+
+import numpy as np
+
+from common.engine.lease_table import LeaseTable
+from common.engine.output_forecast import OutputForecast
+from common.engine.output_processor import OutputProcessor
+from common.engine.reservation_table import ReservationTable, ReservedLeg
+from common.engine.results import Integrity, LegEnded, LegEndReason, Load, Reservation, StepResult
+from common.engine.runner import Runner
+from common.engine.sampled_token import SequenceResult
+from common.engine.scheduler import Scheduler
+from common.engine.scheduler_config import SchedulerConfig
+from common.engine.scheduler_output import SchedulerOutput
+from common.engine.sequence import Sequence
+from common.engine.sequence_registry import SequenceRegistry
+from common.engine.stop import StopRules
+from common.errors import (
+    IntegrityError,
+    InvalidRequestError,
+    OverloadedError,
+    StaleTicketError,
+    Status,
+    TransferError,
+)
+from common.kv.block_map import GroupMap
+from common.kv.cache_event import CacheEvent
+from common.kv.first_token import FirstToken
+from common.kv.manager import KVCacheManager, TokenArray
+from common.request import Leg, RequestId
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """Computes legs step by step. One thread calls it: the engine thread. No locks, no I/O.
+
+    A leg with `hand_over` runs to its first tokens; its blocks, once reported in `StepResult.computed`, stay as
+    they are until `release_lease`, however the leg ends. A leg that was reserved starts at `commit`.
+    `max_model_len` tokens must fit the pool. When `step` schedules nothing though there is work, the work waits
+    for blocks that a transfer holds: call again when something was released, or after a few milliseconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        kv: KVCacheManager,
+        config: SchedulerConfig,
+        eos_token_ids: frozenset[int],
+        max_model_len: int,
+        vocab_size: int,
+        hand_back_when_preempted: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        assert kv.num_blocks_for(max_model_len) <= kv.pool.num_blocks, "one full sequence must fit the pool"
+        self.config = config
+        self.kv = kv
+        self.max_model_len = max_model_len
+        self.vocab_size = vocab_size
+        self._runner = runner
+        self._clock = clock
+        self._hand_back = hand_back_when_preempted
+        self._scheduler = Scheduler(kv=kv, config=config, requeue_preempted=not hand_back_when_preempted)
+        self._registry = SequenceRegistry()
+        self._leases = LeaseTable(kv)
+        self._reservations = ReservationTable(kv)
+        self._forecast = OutputForecast(config.output_forecast_tokens)
+        self._outputs = OutputProcessor(
+            scheduler=self._scheduler,
+            kv=kv,
+            registry=self._registry,
+            leases=self._leases,
+            forecast=self._forecast,
+            stop_rules=StopRules(eos_token_ids=eos_token_ids, max_model_len=max_model_len),
+        )
+        self._arrivals = count()
+        self._ends: list[LegEnded] = []
+
+    def submit(self, leg: Leg, *, hand_over: bool = False) -> None:
+        """Queues a leg. Raises InvalidRequestError, OverloadedError when the queue is full."""
+        token_ids = self._check(leg)
+        if len(self._scheduler.waiting) >= self.config.max_num_waiting:
+            raise OverloadedError(f"the queue holds {self.config.max_num_waiting} requests already")
+        self._supersede(leg)
+        sequence = Sequence(
+            leg=leg,
+            choice_indices=leg.choice_indices,
+            token_ids=token_ids,
+            table=self.kv.open(leg.cache_salt),
+            arrival=next(self._arrivals),
+            submit_s=self._clock(),
+            hand_over=hand_over,
+        )
+        self._registry.add(sequence)
+        self._scheduler.enqueue(sequence)
+
+    def reserve(self, leg: Leg) -> Reservation:
+        """Room for the KV of prompt and outputs so far: pins what is cached, allocates the rest.
+
+        Raises InvalidRequestError, and OverloadedError when blocks or places in the batch are short, counting the
+        outputs that are likely to come.
+        """
+        token_ids = self._check(leg)
+        num_choices = len(leg.choice_indices)
+        num_taken = self._scheduler.num_running_choices + self._reservations.num_choices
+        num_taken += sum(len(sequence.choice_indices) for sequence in self._scheduler.waiting)
+        if num_taken + num_choices > self.config.max_num_seqs:
+            raise OverloadedError(f"all {self.config.max_num_seqs} places in the batch are taken")
+        table = self.kv.open(leg.cache_salt)
+        growth_tokens = self._forecast.remaining_tokens(leg.sampling, len(leg.output_token_ids))
+        # An idle engine takes whatever fits: nothing that runs could be hurt.
+        num_spare_blocks = self._count_expected_blocks(leg, growth_tokens) if num_taken else 0
+        cached_tokens = self.kv.try_begin(
+            table, token_ids, max_cached_tokens=len(token_ids), num_spare_blocks=num_spare_blocks
+        )
+        if cached_tokens is None:
+            raise OverloadedError(f"no room for the KV of {len(token_ids)} tokens")
+        self._scheduler.prefix_query_tokens += len(token_ids)
+        self._scheduler.prefix_hit_tokens += cached_tokens
+        reservation_id = secrets.token_hex(16)
+        reserved = ReservedLeg(
+            leg=leg, token_ids=token_ids, table=table, num_present_blocks=cached_tokens // self.kv.block_size
+        )
+        self._reservations.add(reservation_id, reserved)
+        self._scheduler.num_reserved_choices = self._reservations.num_choices
+        return Reservation(
+            reservation_id=reservation_id,
+            maps=self._maps(reserved),
+            credit_tokens=len(token_ids) + num_choices * growth_tokens,
+            cached_blocks=reserved.num_present_blocks,
+            num_tokens=len(token_ids),
+        )
+
+    def commit(self, reservation_id: str, first_tokens: Series[FirstToken], attempt: int) -> None:
+        """The reserved blocks' KV has arrived: admits the choices that go on, from their second token.
+
+        Raises StaleTicketError when the reservation has ended or is of another attempt; TransferError when the
+        first tokens are not of its choices, and then it stays for the caller to release.
+        """
+        reserved = self._reservations.get(reservation_id)
+        if reserved is None or reserved.leg.attempt != attempt:
+            raise StaleTicketError("the reservation has ended, or is of another attempt")
+        leg = reserved.leg
+        choice_indices = [token.choice_index for token in first_tokens]
+        if not choice_indices or len(set(choice_indices)) != len(choice_indices):
+            raise TransferError("there must be one first token per choice")
+        if not set(choice_indices) <= set(leg.choice_indices):
+            raise TransferError(f"first tokens of choices {choice_indices} for choices {list(leg.choice_indices)}")
+        if any(not 0 <= token.token_id < self.vocab_size for token in first_tokens):
+            raise TransferError("a first token is not in the vocabulary")
+        self._supersede(leg)
+        self._reservations.take(reservation_id)
+        self._scheduler.num_reserved_choices = self._reservations.num_choices
+        self.kv.register_computed(reserved.table, reserved.token_ids, len(reserved.token_ids))
+        self._admit(reserved, first_tokens)
+        self.kv.free(reserved.table)
+
+    def release_reservation(self, reservation_id: str, *, quarantine: bool) -> None:
+        """Ends a reservation without a commit. Idempotent. With `quarantine` the blocks that were to be written
+        are held until `end_quarantine`."""
+        self._reservations.release(reservation_id, quarantine=quarantine)
+        self._scheduler.num_reserved_choices = self._reservations.num_choices
+
+    def end_quarantine(self, reservation_id: str) -> None:
+        """Nothing writes to the dropped reservation's blocks any more. Idempotent."""
+        self._reservations.end_quarantine(reservation_id)
+
+    def release_lease(self, request_id: RequestId, attempt: int, choice_indices: tuple[int, ...] = ()) -> None:
+        """Nothing reads the blocks of a leg that was to be handed over any more. Idempotent.
+
+        `choice_indices` are the leg's; empty: every leg of that attempt. A leg that still computes ends no sooner
+        for it, but its blocks then go back at once.
+        """
+        for sequence in self._registry.find(request_id, choice_indices):
+            if sequence.leg.attempt == attempt and sequence.hand_over:
+                sequence.lease_released = True
+        self._leases.release(request_id, attempt, choice_indices)
+
+    def cancel(self, request_id: RequestId, attempt: int | None = None, choice_indices: tuple[int, ...] = ()) -> None:
+        """Ends choices (empty: all) of an attempt (None: any). Idempotent; blocks are free on return.
+
+        A reservation stays, for its blocks may be being written, but its cancelled choices will not start.
+        """
+        for sequence in self._registry.find(request_id, choice_indices):
+            if attempt is None or sequence.leg.attempt == attempt:
+                self._cancel_choices(sequence, choice_indices or sequence.choice_indices)
+        self._reservations.cancel(request_id, attempt, choice_indices)
+
+    def step(self) -> StepResult:
+        """Schedules, runs and takes in one step. Never raises for a request's sake."""
+        for sequence in self._registry.pop_expired(self._clock()):
+            self._ends.append(
+                self._outputs.end_early(
+                    sequence, LegEndReason.DEADLINE, Status.DEADLINE_EXCEEDED, "the deadline has passed"
+                )
+            )
+        output = self._scheduler.schedule()
+        started_s = self._clock()
+        for entry in output.scheduled:
+            if entry.sequence.first_step_s is None:
+                entry.sequence.first_step_s = started_s
+        if self._hand_back:
+            for sequence in output.preempted:
+                message = "no blocks are left for it here"
+                self._ends.append(self._outputs.end_early(sequence, LegEndReason.PREEMPTED, None, message))
+        step = StepResult(ends=self._ends, num_scheduled_tokens=output.num_tokens)
+        self._ends = []
+        if output.scheduled:
+            results = self._execute(output)
+            now = self._clock()
+            for entry, result in zip(output.scheduled, results, strict=True):
+                self._outputs.process(entry, result, step, now)
+        return step
+
+    def has_work(self) -> bool:
+        """Whether `step` has something to do or to tell."""
+        return bool(self._ends or self._scheduler.running or self._scheduler.waiting)
+
+    def load(self) -> Load:
+        scheduler, pool = self._scheduler, self.kv.pool
+        num_waiting_tokens = sum(sequence.num_tokens for sequence in scheduler.waiting)
+        num_waiting_tokens += sum(
+            sequence.num_remaining_tokens for sequence in scheduler.running if sequence.num_remaining_tokens > 1
+        )
+        return Load(
+            num_running=scheduler.num_running_choices,
+            num_waiting=len(scheduler.waiting),
+            num_waiting_tokens=num_waiting_tokens,
+            num_reservations=len(self._reservations),
+            num_blocks=pool.num_blocks,
+            num_free_blocks=pool.num_free_blocks,
+            num_cached_blocks=pool.num_cached_blocks,
+            num_quarantined_blocks=pool.num_quarantined_blocks,
+            prefix_query_tokens=scheduler.prefix_query_tokens,
+            prefix_hit_tokens=scheduler.prefix_hit_tokens,
+            num_preemptions=scheduler.num_preemptions,
+            num_generated_tokens=self._outputs.num_generated_tokens,
+            num_prefilled_tokens=self._outputs.num_prefilled_tokens,
+            max_num_seqs=self.config.max_num_seqs,
+        )
+
+    def reset_prefix_cache(self) -> int:
+        """Forgets every cached prefix; what runs goes on. Returns the number of blocks forgotten."""
+        return self.kv.pool.clear()
+
+    def drain_cache_events(self) -> list[CacheEvent]:
+        """Changes of the prefix cache since the last call, oldest first."""
+        return self.kv.pool.drain_events()
+
+    def check_integrity(self) -> Integrity:
+        """Compares all books. Raises IntegrityError when they differ."""
+        self.kv.check_integrity()
+        queued = {*map(id, self._scheduler.running), *map(id, self._scheduler.waiting)}
+        if queued != {id(sequence) for sequence in self._registry}:
+            raise IntegrityError("queue and batch are not the sequences that are registered")
+        if self._scheduler.num_reserved_choices != self._reservations.num_choices:
+            raise IntegrityError("the scheduler counts other reservations than there are")
+        pool = self.kv.pool
+        return Integrity(
+            num_blocks=pool.num_blocks,
+            num_free_blocks=pool.num_free_blocks,
+            num_used_blocks=pool.num_used_blocks,
+            num_quarantined_blocks=pool.num_quarantined_blocks,
+            num_reservations=self._reservations.num_unsettled,
+            num_requests=len(self._registry) + len(self._leases),
+        )
+
+    def _check(self, leg: Leg) -> TokenArray:
+        """The leg's tokens, prompt and outputs. Raises InvalidRequestError that names the field."""
+        num_tokens = len(leg.prompt_token_ids) + len(leg.output_token_ids)
+        if num_tokens >= self.max_model_len:
+            raise InvalidRequestError(
+                "prompt", f"{num_tokens} tokens leave no room to answer: the model takes {self.max_model_len} in all"
+            )
+        if len(leg.choice_indices) > self.config.max_num_seqs:
+            raise InvalidRequestError("n", f"at most {self.config.max_num_seqs} here, got {len(leg.choice_indices)}")
+        token_ids = np.array(leg.prompt_token_ids + leg.output_token_ids, dtype=np.int64)
+        if token_ids.min() < 0 or token_ids.max() >= self.vocab_size:
+            raise InvalidRequestError("prompt", f"token ids must be from 0 to {self.vocab_size - 1}")
+        leg.sampling.check_vocabulary(self.vocab_size)
+        return token_ids.astype("<u4")
+
+    def _supersede(self, leg: Leg) -> None:
+        """Ends older attempts at the same choices. Raises InvalidRequestError when this is not a newer one."""
+        others = self._registry.find(leg.request_id, leg.choice_indices)
+        if any(other.leg.attempt >= leg.attempt for other in others):
+            raise InvalidRequestError("attempt", f"attempt {leg.attempt} of {leg.request_id} is here, or a newer one")
+        for other in others:
+            self._cancel_choices(other, leg.choice_indices)
+
+    def _cancel_choices(self, sequence: Sequence, choice_indices: Series[int]) -> None:
+        kept = tuple(index for index in sequence.choice_indices if index not in choice_indices)
+        if not kept:
+            self._ends.append(self._outputs.end_early(sequence, LegEndReason.CANCELLED))
+            return
+        self._ends.append(_cancelled(sequence.leg, tuple(set(sequence.choice_indices) - set(kept))))
+        sequence.choice_indices = kept
+
+    def _admit(self, reserved: ReservedLeg, first_tokens: Series[FirstToken]) -> None:
+        leg = reserved.leg
+        arrived = Sequence(
+            leg=leg,
+            choice_indices=leg.choice_indices,
+            token_ids=reserved.token_ids,
+            table=reserved.table,
+            arrival=next(self._arrivals),
+            submit_s=self._clock(),
+            start_told=True,
+        )
+        arrived.num_computed_tokens = len(reserved.token_ids)
+        wanted = tuple(token for token in first_tokens if token.choice_index not in reserved.cancelled_choices)
+        cancelled = {token.choice_index for token in first_tokens} & reserved.cancelled_choices
+        if cancelled:
+            self._ends.append(_cancelled(leg, tuple(sorted(cancelled))))
+        self._outputs.fork(arrived, wanted, arrival=arrived.arrival)
+
+    def _maps(self, reserved: ReservedLeg) -> tuple[GroupMap, ...]:
+        block_ids = tuple(reserved.table.block_ids.tolist())
+        present = tuple(index < reserved.num_present_blocks for index in range(len(block_ids)))
+        return tuple(
+            GroupMap(group_id=group.group_id, block_ids=block_ids, present=present) for group in self.kv.spec.groups
+        )
+
+    def _count_expected_blocks(self, leg: Leg, growth_tokens: int) -> int:
+        """Blocks that the running choices, the reserved ones and this leg's are likely to take yet."""
+        num_blocks = len(leg.choice_indices) * self.kv.num_blocks_for(growth_tokens)
+        for sequence in self._scheduler.running:
+            remaining = self._forecast.remaining_tokens(sequence.sampling, sequence.num_output_tokens)
+            num_blocks += len(sequence.choice_indices) * self.kv.num_blocks_for(remaining)
+        for reserved in self._reservations.reserved:
+            remaining = self._forecast.remaining_tokens(reserved.leg.sampling, len(reserved.leg.output_token_ids))
+            num_blocks += len(reserved.leg.choice_indices) * self.kv.num_blocks_for(remaining)
+        return num_blocks
+
+    def _execute(self, output: SchedulerOutput) -> list[SequenceResult]:
+        """Runs a step. When it raises, each sequence is run alone, so that only those to blame fail."""
+        try:
+            return self._runner.execute(output)
+        except Exception as error:
+            logger.exception("a step of %d sequences raised", len(output.scheduled))
+            if len(output.scheduled) == 1:
+                return [SequenceResult(error=f"the step raised {type(error).__name__}: {error}")]
+        results = []
+        for entry in output.scheduled:
+            results += self._execute(SchedulerOutput((entry,), ()))
+        return results
+
+
+def _cancelled(leg: Leg, choice_indices: tuple[int, ...]) -> LegEnded:
+    return LegEnded(
+        request_id=leg.request_id,
+        attempt=leg.attempt,
+        choice_indices=choice_indices,
+        reason=LegEndReason.CANCELLED,
+    )

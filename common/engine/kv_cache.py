@@ -1,0 +1,70 @@
+"""The tensors of the KV pool. Knows bytes and strides; which block means what is the manager's business."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from common.attention.layer_kv_cache import LayerKVCache
+from common.kv.manager import BlockCopy
+from common.kv.spec import KVCacheSpec
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class KVCache:
+    """One tensor per group, block-major: [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim].
+
+    A block is one contiguous slab. Written by the engine thread; a transfer writes only to blocks that it was given
+    and reads only blocks that are leased to it. On a CPU pages are committed as they are first written.
+    """
+
+    def __init__(self, *, spec: KVCacheSpec, num_blocks: int, device: torch.device) -> None:
+        spec.check_supported()
+        self.spec = spec
+        self.num_blocks = num_blocks
+        self.device = device
+        # [num_blocks, bytes_per_block] uint8 per group; zeros, since a masked NaN would still poison attention
+        self._bytes = [_zeros(num_blocks, group.bytes_per_block, device) for group in spec.groups]
+        self._layers: dict[int, LayerKVCache] = {}
+        for group, raw in zip(spec.groups, self._bytes, strict=True):
+            slabs = raw.view(DTYPES[group.dtype]).view(num_blocks, *group.block_shape)
+            for index, layer in enumerate(group.layers):
+                self._layers[layer] = LayerKVCache(key=slabs[:, index, 0], value=slabs[:, index, 1])
+
+    def layer(self, layer: int) -> LayerKVCache:
+        """Keys and values of a layer, strided views [num_blocks, num_kv_heads, block_size, head_dim]."""
+        return self._layers[layer]
+
+    def block_bytes(self, group_id: int, block_id: int) -> npt.NDArray[np.uint8]:
+        """[bytes_per_block] uint8: a view on the CPU (write to it to write the block), a copy from other devices."""
+        array: npt.NDArray[np.uint8] = self._bytes[group_id][block_id].cpu().numpy()
+        return array
+
+    def write_block_bytes(
+        self, group_id: int, block_id: int, data: bytes | memoryview | npt.NDArray[np.uint8], offset: int = 0
+    ) -> None:
+        """Writes bytes into a block from `offset` (bytes) on."""
+        source = np.frombuffer(data, dtype=np.uint8)
+        assert offset + len(source) <= self.spec.groups[group_id].bytes_per_block
+        if self.device.type == "cpu":
+            self._bytes[group_id][block_id].numpy()[offset : offset + len(source)] = source
+        else:
+            self._bytes[group_id][block_id, offset : offset + len(source)] = torch.from_numpy(source.copy()).to(
+                self.device
+            )
+
+    def copy_blocks(self, copies: Iterable[BlockCopy]) -> None:
+        """Makes the copies one after the other, in every group."""
+        for source, destination in copies:
+            for raw in self._bytes:
+                raw[destination].copy_(raw[source])
+
+
+def _zeros(num_blocks: int, bytes_per_block: int, device: torch.device) -> torch.Tensor:
+    if device.type == "cpu":
+        return torch.from_numpy(np.zeros((num_blocks, bytes_per_block), dtype=np.uint8))
+    return torch.zeros((num_blocks, bytes_per_block), dtype=torch.uint8, device=device)

@@ -1,0 +1,94 @@
+"""Computes a step on the model: batch, forward pass, logits where they are needed, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from common.engine.batch_builder import BatchBuilder
+from common.engine.kv_cache import KVCache
+from common.engine.logprobs import token_logprobs
+from common.engine.sampled_token import SampledToken, SequenceResult
+from common.engine.sampler import Sampler, SamplingRow
+from common.engine.scheduler_output import ScheduledSequence, SchedulerOutput
+from common.model.causal_lm import CausalLM
+from common.request import TokenLogprob
+
+# Rows whose logits are held at once for prompt logprobs: 128 rows of 49,152 float32 are 25 MB.
+PROMPT_LOGITS_ROWS = 128
+
+
+class ModelRunner:
+    """Owner of the model's use of the KV cache. The engine thread."""
+
+    def __init__(self, *, model: CausalLM, kv_cache: KVCache, sampler: Sampler) -> None:
+        self.kv_cache = kv_cache
+        self._model = model
+        self._sampler = sampler
+        self._batches = BatchBuilder(block_size=kv_cache.spec.block_size, device=kv_cache.device)
+
+    @torch.inference_mode()
+    def execute(self, output: SchedulerOutput) -> list[SequenceResult]:
+        """One result per scheduled sequence, in order."""
+        scheduled = output.scheduled
+        for entry in scheduled:
+            self.kv_cache.copy_blocks(entry.copies)
+        batch = self._batches.build(scheduled)
+        hidden = self._model(batch, self.kv_cache)  # [num_tokens, hidden_size]
+        prompt_logprobs = [
+            self._prompt_logprobs(entry, hidden, first_row)
+            for entry, first_row in zip(scheduled, batch.query_start_loc_cpu, strict=False)
+        ]
+        sampling = [entry for entry in scheduled if entry.samples]
+        tokens, broken = self._sample(sampling, hidden, batch.logits_indices)
+        drawn = iter(zip(tokens, broken, strict=True))
+        results = []
+        for entry, logprobs in zip(scheduled, prompt_logprobs, strict=True):
+            entry_tokens, is_broken = next(drawn) if entry.samples else ((), False)
+            error = "the model's logits are not finite" if is_broken else None
+            results.append(SequenceResult(entry_tokens, logprobs, error))
+        return results
+
+    def _sample(
+        self, scheduled: Sequence[ScheduledSequence], hidden: torch.Tensor, logits_indices: torch.Tensor
+    ) -> tuple[list[tuple[SampledToken, ...]], list[bool]]:
+        """Tokens by sequence, one per choice, and whether its logits were not finite."""
+        if not scheduled:
+            return [], []
+        logits = self._model.logits(hidden[logits_indices])  # [num_logits, vocab_size] float32
+        broken: list[bool] = (~logits.amax(dim=-1).isfinite()).tolist()
+        rows = [
+            SamplingRow(
+                logits_row=index,
+                sampling=entry.sequence.sampling,
+                choice_index=choice_index,
+                position=entry.start + entry.num_tokens,
+                num_output_tokens=entry.start + entry.num_tokens - entry.sequence.num_prompt_tokens,
+                penalties=entry.sequence.penalties,
+            )
+            for index, entry in enumerate(scheduled)
+            for choice_index in entry.sequence.choice_indices
+        ]
+        if any(broken):
+            logits = torch.where(logits.isfinite(), logits, torch.zeros((), device=logits.device))
+        drawn = iter(self._sampler.sample(logits, rows))
+        return [tuple(next(drawn) for _ in entry.sequence.choice_indices) for entry in scheduled], broken
+
+    def _prompt_logprobs(
+        self, entry: ScheduledSequence, hidden: torch.Tensor, first_row: int
+    ) -> tuple[TokenLogprob, ...]:
+        """Of the prompt tokens that come after the tokens of this chunk."""
+        sequence = entry.sequence
+        num_top = sequence.sampling.prompt_logprobs
+        if num_top is None or not sequence.wants_prompt_logprobs:
+            return ()
+        end = min(entry.start + entry.num_tokens, sequence.num_prompt_tokens - 1)
+        logprobs: list[TokenLogprob] = []
+        for start in range(entry.start, end, PROMPT_LOGITS_ROWS):
+            stop = min(start + PROMPT_LOGITS_ROWS, end)
+            offset = first_row - entry.start
+            logits = self._model.logits(hidden[start + offset : stop + offset])
+            predicted = sequence.token_ids[start + 1 : stop + 1].tolist()
+            logprobs += token_logprobs(logits, predicted, [num_top] * len(predicted))
+        return tuple(logprobs)

@@ -1,0 +1,144 @@
+"""Which prefixes are points of the index, where they lie, and how a point's value reads.
+
+A point is the chained block key of a prefix whose length is a multiple of `index_stride` tokens. Keys already
+carry the model, the layout and the salts, so that different models never meet. Knows no connection.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+
+from common.errors import ConfigError
+from common.request import WorkerId
+
+KEY_BYTES = 16
+MAX_SLOTS = 1 << 14
+MAX_SHARDS = 256
+VERSION_FIELD = b"v"  # field of the points hash, beside 16-byte keys, that changes with the slot table
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Tier(IntEnum):
+    """Where a worker holds a point; lower is faster. SPECULATIVE: routed there, and expected soon."""
+
+    DEVICE = 0
+    HOST = 1
+    DISK = 2
+    SPECULATIVE = 3
+
+
+class WorkerRef(NamedTuple):
+    """One life of a worker."""
+
+    worker_id: WorkerId
+    incarnation: int  # unsigned 64 bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardKeys:
+    """Names of one shard's keys in the server. All carry one hash tag, so a cluster keeps them together."""
+
+    prefix: bytes
+
+    @property
+    def points(self) -> bytes:
+        """HASH: 16-byte key → value, and the slot table's version."""
+        return self.prefix + b"points"
+
+    @property
+    def slots(self) -> bytes:
+        """HASH: worker slot → record."""
+        return self.prefix + b"slots"
+
+    def reverse(self, slot: int) -> bytes:
+        """SET of the keys that a slot holds."""
+        return self.prefix + b"held:%d" % slot
+
+    def all(self, slot: int | None = None) -> tuple[bytes, ...]:
+        """KEYS of the server's functions, in their order."""
+        names = (b"points", b"slots", b"workers", b"meta", b"beats", b"dirty", b"cooling", b"free", b"guesses")
+        keys = tuple(self.prefix + name for name in (*names, b"guess_until"))
+        return keys if slot is None else (*keys, self.reverse(slot))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSpace:
+    """One fleet's part of an index server. Every process of the fleet must have an equal one.
+
+    Raises ConfigError that names the setting.
+    """
+
+    namespace: str
+    index_stride: int  # tokens
+    num_shards: int = 1
+
+    def __post_init__(self) -> None:
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise ConfigError("namespace", f"must be 1 to 64 of A-Z a-z 0-9 _ . -, is {self.namespace!r}")
+        if self.index_stride < 1:
+            raise ConfigError("index_stride", f"must be at least 1, is {self.index_stride}")
+        if not 1 <= self.num_shards <= MAX_SHARDS:
+            raise ConfigError("index_url", f"shards must be from 1 to {MAX_SHARDS}, is {self.num_shards}")
+
+    def is_point(self, num_tokens: int) -> bool:
+        return num_tokens > 0 and num_tokens % self.index_stride == 0
+
+    def point_keys(self, block_keys: Sequence[bytes], block_size: int) -> list[bytes]:
+        """The points among the chained keys of a prompt's full blocks, shortest prefix first."""
+        assert self.index_stride % block_size == 0, "the stride is a multiple of the block size"
+        blocks_per_point = self.index_stride // block_size
+        return list(block_keys[blocks_per_point - 1 :: blocks_per_point])
+
+    def shard_of(self, key: bytes) -> int:
+        """A point's own key decides, so that one prompt that all requests share is spread as well."""
+        return 0 if self.num_shards == 1 else int.from_bytes(key[:4], "little") % self.num_shards
+
+    def shards(self) -> tuple[ShardKeys, ...]:
+        """Keys of each shard. Their tags are chosen so that the shards lie evenly over a cluster's hash slots."""
+        return tuple(ShardKeys(prefix=b"slipstream:{%s}:" % self._tag(shard)) for shard in range(self.num_shards))
+
+    def membership_prefix(self) -> bytes:
+        """Leases don't depend on the stride: workers that are refused for theirs must be seen."""
+        return b"slipstream:{%s:members}:" % self.namespace.encode()
+
+    def _tag(self, shard: int) -> bytes:
+        low = shard * REDIS_CLUSTER_HASH_SLOTS // self.num_shards
+        high = (shard + 1) * REDIS_CLUSTER_HASH_SLOTS // self.num_shards
+        attempt = 0
+        while True:
+            tag = f"{self.namespace}:{self.index_stride}:{self.num_shards}:{shard}:{attempt}".encode()
+            if low <= key_slot(tag) < high:
+                return tag
+            attempt += 1
+
+
+def encode_value(entries: Mapping[int, Tier]) -> bytes:
+    """Worker slot → tier, as a sorted list of big-endian 2-byte entries: 14 bits of slot, 2 of tier."""
+    codes = [slot << 2 | tier for slot, tier in sorted(entries.items())]
+    return struct.pack(f">{len(codes)}H", *codes)
+
+
+def decode_value(value: bytes) -> dict[int, Tier]:
+    """The inverse of `encode_value`."""
+    codes: Iterable[int] = struct.unpack(f">{len(value) // 2}H", value)
+    return {code >> 2: Tier(code & 3) for code in codes}
+
+
+def encode_owner(worker: WorkerRef, started_us: int) -> bytes:
+    """Who owns a slot: incarnation, time of its start (microseconds since 1970), worker id."""
+    return struct.pack(">QQ", worker.incarnation, started_us) + worker.worker_id.encode()
+
+
+def decode_record(record: bytes) -> tuple[bool, WorkerRef, bytes]:
+    """A slot table's record: is it live, whose, and the owner's bytes as `encode_owner` made them."""
+    owner = record[1:]
+    (incarnation,) = struct.unpack_from(">Q", owner)
+    return record[:1] == b"L", WorkerRef(WorkerId(owner[16:].decode()), incarnation), owner

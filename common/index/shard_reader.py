@@ -1,0 +1,110 @@
+"""A router's view of one shard: whose slot is whose, what a point's value means, and whether the shard answers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from common.index.client import IndexClient
+from common.index.points import VERSION_FIELD, ShardKeys, Tier, WorkerRef, decode_record, decode_value
+from common.index.prefix_walk import NOBODY, Holders, holders_of
+
+logger = logging.getLogger(__name__)
+
+MAX_DECODED = 4096  # values remembered
+PROBE_INTERVAL_S = 0.1
+
+
+class ShardReader:
+    """Owner: IndexLookup; one event loop.
+
+    Invariant: `_decoded` and `_workers` belong to the slot table of `_version`. Each answer carries the version
+    that it was read under, so that a worker that has restarted is cold in the same lookup.
+    """
+
+    def __init__(self, client: IndexClient, keys: ShardKeys) -> None:
+        self._client = client
+        self._keys = keys
+        self._version: bytes | None = None
+        self._workers: dict[int, WorkerRef] = {}  # live slot → worker
+        self._slots: dict[WorkerRef, tuple[int, bytes]] = {}  # live worker → slot, owner
+        self._decoded: dict[bytes, Holders] = {}
+        self._failed = False
+        self._probe_at = 0.0
+
+    @property
+    def degraded(self) -> bool:
+        """The last call failed."""
+        return self._failed
+
+    def may_try(self) -> bool:
+        """False while the shard is known to be away, but for one call every now and then."""
+        now = time.monotonic()
+        if self._failed and now < self._probe_at:
+            return False
+        if self._failed:
+            self._probe_at = now + PROBE_INTERVAL_S
+        return True
+
+    def failed(self, error: BaseException) -> None:
+        if not self._failed:
+            logger.warning("index shard %s does not answer: %s", self._keys.prefix.decode(), error or "too slow")
+        self._failed = True
+        self._probe_at = time.monotonic() + PROBE_INTERVAL_S
+
+    def succeeded(self) -> None:
+        if self._failed:
+            logger.info("index shard %s answers again", self._keys.prefix.decode())
+        self._failed = False
+
+    async def read(self, keys: Sequence[bytes]) -> list[Holders]:
+        """Who holds each of these points: one HMGET. Raises IndexUnavailableError."""
+        points = self._keys.points
+        version, *values = await self._client.command(points, "HMGET", points, VERSION_FIELD, *keys)
+        if version is None:
+            return [NOBODY] * len(keys)  # empty, or just flushed
+        if version != self._version:
+            await self._refresh(version)
+        decoded = self._decoded
+        answer = []
+        for value in values:
+            if value is None:
+                answer.append(NOBODY)
+            else:
+                answer.append(decoded.get(value) or self._decode(value))
+        return answer
+
+    async def speculate(self, worker: WorkerRef, keys: Sequence[bytes], life_ms: int, nonce: bytes) -> bool:
+        """True when entered, False where the worker owns no slot. Raises IndexUnavailableError."""
+        if worker not in self._slots:
+            return False
+        slot, owner = self._slots[worker]
+        answer = await self._client.call(
+            "slipstream_speculate_v1", self._keys.all(slot), slot, owner, life_ms, nonce, *keys
+        )
+        return bool(answer >= 0)
+
+    async def _refresh(self, version: bytes) -> None:
+        """The table is read after its version, so it is as new or newer: at worst it is read once more."""
+        records = await self._client.command(self._keys.slots, "HGETALL", self._keys.slots)
+        workers: dict[int, WorkerRef] = {}
+        slots: dict[WorkerRef, tuple[int, bytes]] = {}
+        for slot_text, record in records.items():
+            live, worker, owner = decode_record(record)
+            if live:
+                workers[int(slot_text)] = worker
+                slots[worker] = (int(slot_text), owner)
+        self._version, self._workers, self._slots, self._decoded = version, workers, slots, {}
+
+    def _decode(self, value: bytes) -> Holders:
+        entries: dict[WorkerRef, Tier] = {}
+        for slot, tier in decode_value(value).items():
+            worker = self._workers.get(slot)
+            if worker is not None:
+                entries[worker] = tier
+        if len(self._decoded) >= MAX_DECODED:
+            self._decoded.clear()
+        holders = holders_of(entries) if entries else NOBODY
+        self._decoded[value] = holders
+        return holders

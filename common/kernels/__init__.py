@@ -1,0 +1,1 @@
+"""Hot operations, one per file, each with a textbook twin in `reference.py`."""

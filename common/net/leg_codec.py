@@ -1,0 +1,42 @@
+"""Legs between wire and domain. Deadlines travel as milliseconds left, and live as monotonic seconds."""
+
+from __future__ import annotations
+
+import time
+
+from common.net.sampling_codec import decode_sampling, encode_sampling
+from common.request import Leg, RequestId
+from protos import worker_pb2 as pb
+
+
+def encode_leg(leg: Leg) -> pb.Leg:
+    message = pb.Leg(
+        request_id=leg.request_id,
+        attempt=leg.attempt,
+        choice_indices=leg.choice_indices,
+        prompt_token_ids=leg.prompt_token_ids,
+        output_token_ids=leg.output_token_ids,
+        sampling=encode_sampling(leg.sampling),
+        priority=leg.priority,
+        cache_salt=leg.cache_salt,
+        canary=leg.canary,
+    )
+    if leg.deadline_s is not None:
+        message.deadline_ms = max(0, int((leg.deadline_s - time.monotonic()) * 1000))
+    return message
+
+
+def decode_leg(message: pb.Leg) -> Leg:
+    """Raises InvalidRequestError that names the field."""
+    return Leg(
+        request_id=RequestId(message.request_id),
+        attempt=message.attempt,
+        choice_indices=tuple(message.choice_indices),
+        prompt_token_ids=tuple(message.prompt_token_ids),
+        output_token_ids=tuple(message.output_token_ids),
+        sampling=decode_sampling(message.sampling),
+        priority=message.priority,
+        deadline_s=time.monotonic() + message.deadline_ms / 1000 if message.HasField("deadline_ms") else None,
+        cache_salt=message.cache_salt,
+        canary=message.canary,
+    )

@@ -1,0 +1,79 @@
+"""Errors on the wire: one gRPC status per class, details in trailing metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from common.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    OverloadedError,
+    RequestCancelledError,
+    SlipstreamError,
+    StaleTicketError,
+    Status,
+    TransferError,
+    UnavailableError,
+)
+
+FIELD_KEY = "slipstream-field"
+RETRY_AFTER_MS_KEY = "slipstream-retry-after-ms"
+
+
+def code_of(error: SlipstreamError) -> grpc.StatusCode:
+    """The gRPC code of an error."""
+    return grpc.StatusCode[error.status.value]
+
+
+def details_of(error: SlipstreamError) -> tuple[tuple[str, str], ...]:
+    """Trailing metadata that tells a program what the message tells a person."""
+    pairs: list[tuple[str, str]] = []
+    field = getattr(error, "field", None)
+    if field is not None:
+        pairs.append((FIELD_KEY, str(field).encode("ascii", "backslashreplace").decode()))
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        pairs.append((RETRY_AFTER_MS_KEY, str(int(retry_after_s * 1000))))
+    return tuple(pairs)
+
+
+def error_from_call(error: grpc.aio.AioRpcError) -> SlipstreamError:
+    """The domain error that a peer's status stands for."""
+    metadata: dict[str, Any] = dict(error.trailing_metadata() or ())
+    return error_from_status(
+        error.code().name,
+        error.details() or "",
+        field=metadata.get(FIELD_KEY),
+        retry_after_s=float(metadata.get(RETRY_AFTER_MS_KEY, 1000)) / 1000,
+    )
+
+
+def error_from_status(
+    status: str, message: str, *, field: str | None = None, retry_after_s: float = 1.0
+) -> SlipstreamError:
+    """The domain error for a status name such as RESOURCE_EXHAUSTED."""
+    match status:
+        case Status.INVALID_ARGUMENT:
+            name = field or "request"
+            return InvalidRequestError(name, message.removeprefix(f"{name}: "))
+        case Status.NOT_FOUND:
+            error = ModelNotFoundError("", ())
+            error.args = (message,)
+            return error
+        case Status.RESOURCE_EXHAUSTED:
+            return OverloadedError(message, retry_after_s)
+        case Status.DEADLINE_EXCEEDED:
+            return DeadlineExceededError(message)
+        case Status.CANCELLED:
+            return RequestCancelledError(message)
+        case Status.UNAVAILABLE:
+            return UnavailableError(message)
+        case Status.FAILED_PRECONDITION:
+            return StaleTicketError(message)
+        case Status.DATA_LOSS:
+            return TransferError(message)
+        case _:
+            return SlipstreamError(message)

@@ -1,0 +1,1 @@
+"""Logs of every process, in one shape."""

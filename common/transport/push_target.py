@@ -1,0 +1,57 @@
+"""Where a transfer goes, as the source knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from common.errors import InvalidRequestError
+from common.kv.block_map import GroupMap
+from protos import transfer_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushTarget:
+    """A mapped ticket. `addresses` are the sink's ranks, host:port each."""
+
+    ticket_id: str
+    generation: int
+    addresses: tuple[str, ...]
+    maps: tuple[GroupMap, ...]
+
+    @staticmethod
+    def from_wire(message: pb.PushTarget) -> PushTarget:
+        """Raises InvalidRequestError when something is missing."""
+        if not message.HasField("ticket") or not message.HasField("map"):
+            raise InvalidRequestError("push_target", "needs a ticket and its block map")
+        if len(message.sink_ranks) != 1:
+            raise InvalidRequestError("push_target.sink_ranks", f"one rank is served, got {len(message.sink_ranks)}")
+        return PushTarget(
+            ticket_id=message.ticket.ticket_id,
+            generation=message.ticket.generation,
+            addresses=tuple(rank.address for rank in message.sink_ranks),
+            maps=decode_maps(message.map),
+        )
+
+    def missing(self, group_id: int) -> frozenset[int]:
+        """Logical blocks of a group that the sink lacks."""
+        return frozenset(index for group in self.maps if group.group_id == group_id for index in group.missing)
+
+
+def encode_maps(maps: Iterable[GroupMap]) -> pb.BlockMap:
+    return pb.BlockMap(
+        groups=[
+            pb.GroupBlockMap(group_id=group.group_id, block_ids=group.block_ids, present=group.present)
+            for group in maps
+        ]
+    )
+
+
+def decode_maps(message: pb.BlockMap) -> tuple[GroupMap, ...]:
+    """Raises InvalidRequestError when a map contradicts itself."""
+    if any(len(group.block_ids) != len(group.present) for group in message.groups):
+        raise InvalidRequestError("push_target.map", "block_ids and present differ in length")
+    return tuple(
+        GroupMap(group_id=group.group_id, block_ids=tuple(group.block_ids), present=tuple(group.present))
+        for group in message.groups
+    )

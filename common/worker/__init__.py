@@ -1,0 +1,1 @@
+"""The shell that every worker process shares: engine thread, streams of routers, registration, life cycle."""

@@ -1,0 +1,68 @@
+"""The Admin service of a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from common.kv.ticket_table import TicketTable
+from common.worker.engine_thread import EngineThread
+from protos import admin_pb2 as pb
+from protos import admin_pb2_grpc, worker_pb2
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class WorkerAdminServicer(admin_pb2_grpc.AdminServicer):
+    """`tickets` is None on a worker that receives nothing."""
+
+    def __init__(
+        self,
+        engine: EngineThread,
+        registration: Callable[[], worker_pb2.WorkerRegistration],
+        load: Callable[[], worker_pb2.LoadReport],
+        tickets: TicketTable | None,
+    ) -> None:
+        self._engine = engine
+        self._registration = registration
+        self._load = load
+        self._tickets = tickets
+        self._started_s = time.monotonic()
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
+        who = self._registration()
+        status = pb.WorkerStatus(
+            worker_id=who.worker_id,
+            incarnation=who.incarnation,
+            role=who.role,
+            state=who.state,
+            model=who.model,
+            address=who.ranks[0].address,
+            reachable=True,
+            load=self._load(),
+            backend=who.backend,
+            uptime_s=time.monotonic() - self._started_s,
+        )
+        return pb.StatusResponse(workers=[status])
+
+    async def ResetPrefixCache(
+        self, request: pb.ResetPrefixCacheRequest, context: Context
+    ) -> pb.ResetPrefixCacheResponse:
+        num_dropped = await self._engine.call(lambda engine: engine.reset_prefix_cache())
+        return pb.ResetPrefixCacheResponse(num_dropped_blocks=num_dropped)
+
+    async def CheckIntegrity(self, request: pb.CheckIntegrityRequest, context: Context) -> pb.CheckIntegrityResponse:
+        if self._tickets is not None:
+            self._tickets.check_integrity()
+        books = await self._engine.call(lambda engine: engine.check_integrity())
+        return pb.CheckIntegrityResponse(
+            num_blocks=books.num_blocks,
+            num_free_blocks=books.num_free_blocks,
+            num_used_blocks=books.num_used_blocks,
+            num_quarantined_blocks=books.num_quarantined_blocks,
+            num_reservations=books.num_reservations,
+            num_requests=books.num_requests,
+        )

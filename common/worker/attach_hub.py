@@ -1,0 +1,129 @@
+"""Who gets which output: the attached routers, and the legs that each of them owns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from common.engine.results import LegEnded, TokenOutput
+from common.request import Leg, RequestId
+from common.worker.step_codec import encode_end, encode_output
+from protos import worker_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+# A router reads all the time: one that is so far behind is gone, and holding more for it helps nobody.
+MAX_QUEUED_STEPS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LegKey:
+    request_id: RequestId
+    attempt: int
+
+
+@dataclass(slots=True)
+class _OwnedLeg:
+    router_id: str
+    open_choices: set[int]
+
+
+@dataclass(slots=True)
+class RouterStream:
+    """One router's attached stream. `outgoing` ends with None when the stream must be closed."""
+
+    router_id: str
+    outgoing: asyncio.Queue[pb.AttachResponse | None] = field(default_factory=asyncio.Queue)
+
+
+class AttachHub:
+    """Owned by the event loop."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, RouterStream] = {}
+        self._legs: dict[LegKey, _OwnedLeg] = {}
+
+    def attach(self, router_id: str) -> RouterStream:
+        """A router's new stream; an older one of the same router is closed."""
+        older = self._streams.get(router_id)
+        if older is not None:
+            older.outgoing.put_nowait(None)
+        stream = self._streams[router_id] = RouterStream(router_id)
+        return stream
+
+    def detach(self, stream: RouterStream) -> list[LegKey]:
+        """The stream has ended: its router's legs, which must be cancelled now."""
+        if self._streams.get(stream.router_id) is not stream:
+            return []
+        del self._streams[stream.router_id]
+        orphans = [key for key, leg in self._legs.items() if leg.router_id == stream.router_id]
+        for key in orphans:
+            del self._legs[key]
+        return orphans
+
+    def is_attached(self, router_id: str) -> bool:
+        return router_id in self._streams
+
+    def own(self, leg: Leg, router_id: str) -> None:
+        """The leg's outputs go to this router."""
+        self._legs[LegKey(leg.request_id, leg.attempt)] = _OwnedLeg(router_id, set(leg.choice_indices))
+
+    def disown(self, key: LegKey) -> None:
+        """Nothing more will come of the leg. Idempotent."""
+        self._legs.pop(key, None)
+
+    def deliver(self, tokens: Iterable[TokenOutput], ends: Iterable[LegEnded], load: pb.LoadReport) -> None:
+        """One StepOutput to each attached router: its legs' tokens and ends, and the load."""
+        steps: dict[str, pb.StepOutput] = defaultdict(pb.StepOutput)
+        for output in tokens:
+            leg = self._legs.get(LegKey(output.request_id, output.attempt))
+            if leg is not None:
+                steps[leg.router_id].outputs.append(encode_output(output))
+        for end in ends:
+            leg = self._legs.get(LegKey(end.request_id, end.attempt))
+            if leg is not None:
+                steps[leg.router_id].ends.append(encode_end(end))
+        for router_id in self._streams:
+            step = steps[router_id]
+            step.load.CopyFrom(load)
+            self._send(router_id, pb.AttachResponse(step=step))
+        self._close_choices(tokens, ends)
+
+    def send_end(self, key: LegKey, end: pb.LegEnd) -> None:
+        """Tells a leg's router, outside of any step, how the leg ended, and forgets the leg."""
+        leg = self._legs.pop(key, None)
+        if leg is not None:
+            self._send(leg.router_id, pb.AttachResponse(step=pb.StepOutput(ends=[end])))
+
+    def announce(self, registration: pb.WorkerRegistration) -> None:
+        """Tells every router that this worker's registration has changed."""
+        for router_id in self._streams:
+            self._send(router_id, pb.AttachResponse(hello=registration))
+
+    def _send(self, router_id: str, message: pb.AttachResponse) -> None:
+        stream = self._streams.get(router_id)
+        if stream is None:
+            return
+        if stream.outgoing.qsize() >= MAX_QUEUED_STEPS:
+            logger.error("router %s reads nothing any more: its stream is closed", router_id)
+            stream.outgoing = asyncio.Queue()
+            stream.outgoing.put_nowait(None)
+            return
+        stream.outgoing.put_nowait(message)
+
+    def _close_choices(self, tokens: Iterable[TokenOutput], ends: Iterable[LegEnded]) -> None:
+        for output in tokens:
+            if output.finish_reason is not None:
+                self._close(LegKey(output.request_id, output.attempt), (output.choice_index,))
+        for end in ends:
+            self._close(LegKey(end.request_id, end.attempt), end.choice_indices)
+
+    def _close(self, key: LegKey, choice_indices: Iterable[int]) -> None:
+        leg = self._legs.get(key)
+        if leg is not None:
+            leg.open_choices.difference_update(choice_indices)
+            if not leg.open_choices:
+                del self._legs[key]

@@ -1,0 +1,104 @@
+"""One router's Attach stream at a worker: hello, then submits and cancels up, steps down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc
+
+from common.errors import IncompatibleWorkerError, InvalidRequestError, SlipstreamError
+from common.net.leg_codec import decode_leg
+from common.request import Leg, RequestId
+from common.worker.attach_hub import AttachHub, LegKey, RouterStream
+from common.worker.registration import PROTOCOL_VERSION
+from protos import transfer_pb2, worker_pb2
+
+logger = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class LegTaker(Protocol):
+    """What a worker does with what a router asks. Called on the event loop; must not wait."""
+
+    def submit(self, leg: Leg, target: transfer_pb2.PushTarget | None) -> None:
+        """Takes a leg. Raises SlipstreamError when it is refused at once; a later refusal is a LegEnd."""
+        ...
+
+    def cancel(self, key: LegKey, choice_indices: tuple[int, ...]) -> None: ...
+
+    def router_gone(self, router_id: str, orphans: list[LegKey]) -> None: ...
+
+
+class AttachSession:
+    """Runs one stream to its end."""
+
+    def __init__(
+        self, hub: AttachHub, taker: LegTaker, registration: Callable[[], worker_pb2.WorkerRegistration]
+    ) -> None:
+        self._hub = hub
+        self._taker = taker
+        self._registration = registration
+
+    async def run(self, context: Context) -> None:
+        """Raises InvalidRequestError or IncompatibleWorkerError when the hello is wrong."""
+        first = await context.read()
+        if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
+            raise InvalidRequestError("hello", "must be the stream's first message")
+        if first.hello.protocol_version != PROTOCOL_VERSION:
+            raise IncompatibleWorkerError(
+                f"this worker speaks protocol {PROTOCOL_VERSION}, the router {first.hello.protocol_version}"
+            )
+        stream = self._hub.attach(first.hello.router_id)
+        logger.info("router %s attached", stream.router_id)
+        writer = asyncio.create_task(self._write(stream, context))
+        reader = asyncio.create_task(self._read(stream, context))
+        try:
+            await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (reader, writer):
+                task.cancel()
+            orphans = self._hub.detach(stream)
+            self._taker.router_gone(stream.router_id, orphans)
+            logger.info("router %s detached, %d legs cancelled", stream.router_id, len(orphans))
+            await asyncio.gather(reader, writer, return_exceptions=True)
+
+    async def _write(self, stream: RouterStream, context: Context) -> None:
+        await context.write(worker_pb2.AttachResponse(hello=self._registration()))
+        while (message := await stream.outgoing.get()) is not None:
+            await context.write(message)
+
+    async def _read(self, stream: RouterStream, context: Context) -> None:
+        while (message := await context.read()) is not grpc.aio.EOF:
+            match message.WhichOneof("kind"):
+                case "submit":
+                    self._submit(stream.router_id, message.submit)
+                case "cancel":
+                    cancel = message.cancel
+                    key = LegKey(RequestId(cancel.request_id), cancel.attempt)
+                    self._taker.cancel(key, tuple(cancel.choice_indices))
+                case _:
+                    logger.warning("router %s sent an unknown message", stream.router_id)
+
+    def _submit(self, router_id: str, submit: worker_pb2.Submit) -> None:
+        key = LegKey(RequestId(submit.leg.request_id), submit.leg.attempt)
+        try:
+            leg = decode_leg(submit.leg)
+            self._hub.own(leg, router_id)
+            self._taker.submit(leg, submit.push_target if submit.HasField("push_target") else None)
+        except SlipstreamError as error:
+            self._hub.send_end(key, rejection(key, error))
+
+
+def rejection(key: LegKey, error: SlipstreamError) -> worker_pb2.LegEnd:
+    """A leg that was not taken, and why."""
+    return worker_pb2.LegEnd(
+        request_id=key.request_id,
+        attempt=key.attempt,
+        reason=worker_pb2.LEG_END_REASON_REJECTED,
+        status=error.status.value,
+        message=str(error),
+    )

@@ -1,0 +1,170 @@
+"""A worker process's life: bind, load, warm up, serve, register; and the reverse, with drain."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import grpc
+import torch
+
+from common.config import Role, WorkerConfig
+from common.engine.build import BuiltEngine, build_engine
+from common.errors import SlipstreamError
+from common.kv.ticket_table import TicketTable
+from common.net.server import GrpcServer
+from common.telemetry.logs import configure_logging
+from common.worker.admin import WorkerAdminServicer
+from common.worker.attach_session import AttachSession, LegTaker
+from common.worker.index_presence import IndexPresence
+from common.worker.malloc import keep_large_buffers
+from common.worker.pool_blocks import PoolBlocks
+from common.worker.registration import ModelFacts, RegistrationServicer, WorkerIdentity, build_registration
+from common.worker.warm_up import warm_up
+from common.worker.worker import Worker
+from protos import admin_pb2_grpc, worker_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+DRAIN_S = 10.0
+STOP_GRACE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleParts:
+    """What a role adds to a worker: who takes legs, its services, its background tasks."""
+
+    taker: LegTaker
+    add_services: Callable[[grpc.aio.Server, AttachSession], None]
+    service_names: tuple[str, ...]
+    tickets: TicketTable | None = None
+    tasks: tuple[Coroutine[Any, Any, None], ...] = ()
+    close: Callable[[], Coroutine[Any, Any, None]] | None = None
+
+
+class MakeRole(Protocol):
+    def __call__(
+        self, worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+    ) -> RoleParts: ...
+
+
+def run_worker(config: WorkerConfig, make_role: MakeRole) -> int:
+    """Runs until SIGTERM or SIGINT. The exit code: 0, or 1 after a message that says what to do."""
+    configure_logging(config.worker_id or config.role.value)
+    keep_large_buffers()
+    torch.set_num_threads(config.engine.num_threads or len(os.sched_getaffinity(0)))
+    try:
+        return asyncio.run(_serve(config, make_role))
+    except SlipstreamError as error:
+        logger.error("%s", error)
+        return 1
+
+
+async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
+    stop = asyncio.Event()
+    failures: list[BaseException] = []
+
+    def crash(error: BaseException) -> None:
+        failures.append(error)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = GrpcServer()
+    port = server.bind(config.host, config.port)
+    built = await asyncio.to_thread(_load, config)
+    identity = _identity(config, port)
+    async with AsyncExitStack() as stack:
+        presence = IndexPresence(config.index, identity, config.lease_s)
+        stack.push_async_callback(presence.leave)
+        worker = Worker(built.engine, publish=presence.publish, on_crash=crash)
+        registration = RegistrationServicer(_register(config, identity, built, draining=False))
+        role = make_role(worker, PoolBlocks(built.kv_cache), built, registration)
+        await _start_server(server, worker, role, registration)
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        worker.engine.start()
+        stack.push_async_callback(worker.engine.stop)
+        if role.close is not None:
+            stack.push_async_callback(role.close)
+        tasks = [asyncio.create_task(task) for task in (*role.tasks, worker.report_load())]
+        stack.callback(lambda: [task.cancel() for task in tasks])
+        await server.set_serving(True)
+        presence.join(registration.current)
+        _tell_ready(identity)
+        await stop.wait()
+        if not failures:
+            registration.current = _register(config, identity, built, draining=True)
+            await _drain(worker, registration, presence)
+    return 1 if failures else 0
+
+
+def _load(config: WorkerConfig) -> BuiltEngine:
+    built = build_engine(config.engine, hand_back_when_preempted=config.role is Role.DECODE)
+    warm_up(built.engine)
+    return built
+
+
+def _identity(config: WorkerConfig, port: int) -> WorkerIdentity:
+    address = config.advertise or f"{config.host}:{port}"
+    return WorkerIdentity(
+        worker_id=config.worker_id or f"{config.role.value}-{address}",
+        incarnation=secrets.randbits(63),
+        role=config.role,
+        address=address,
+    )
+
+
+def _register(config: WorkerConfig, identity: WorkerIdentity, built: BuiltEngine, *, draining: bool) -> Any:
+    return build_registration(
+        identity,
+        ModelFacts(
+            name=built.served_name,
+            fingerprint=built.model_fingerprint,
+            max_model_len=built.max_model_len,
+            vocab_size=built.vocab_size,
+            eos_token_ids=tuple(sorted(built.eos_token_ids)),
+            spec=built.kv_cache.spec,
+            key_root=built.key_root,
+            backend=built.backend,
+        ),
+        index_stride=config.index.index_stride,
+        version=version("slipstream"),
+        draining=draining,
+    )
+
+
+async def _start_server(
+    server: GrpcServer, worker: Worker, role: RoleParts, registration: RegistrationServicer
+) -> None:
+    session = AttachSession(worker.hub, role.taker, lambda: registration.current)
+    role.add_services(server.server, session)
+    worker_pb2_grpc.add_RegistrationServicer_to_server(registration, server.server)
+    admin = WorkerAdminServicer(worker.engine, lambda: registration.current, worker.load_report, role.tickets)
+    admin_pb2_grpc.add_AdminServicer_to_server(admin, server.server)
+    await server.start(["slipstream.v1.Registration", "slipstream.v1.Admin", *role.service_names])
+
+
+async def _drain(worker: Worker, registration: RegistrationServicer, presence: IndexPresence) -> None:
+    """Takes no more, tells everyone, and finishes what runs as far as the time allows."""
+    worker.draining = True
+    worker.hub.announce(registration.current)
+    presence.join(registration.current)
+    if not await worker.wait_idle(DRAIN_S):
+        logger.warning("stopping with unfinished work after %.0f s of draining", DRAIN_S)
+
+
+def _tell_ready(identity: WorkerIdentity) -> None:
+    told = {"worker_id": identity.worker_id, "role": identity.role.value, "address": identity.address}
+    sys.stdout.write(f"READY {json.dumps(told)}\n")
+    sys.stdout.flush()

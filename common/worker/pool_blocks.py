@@ -1,0 +1,18 @@
+"""The pool's bytes as transports see them."""
+
+from __future__ import annotations
+
+from common.engine.kv_cache import KVCache
+
+
+class PoolBlocks:
+    """A BlockReader and BlockWriter over the engine's pool. Any thread, for blocks that it was given."""
+
+    def __init__(self, kv_cache: KVCache) -> None:
+        self._kv_cache = kv_cache
+
+    def block_bytes(self, group_id: int, block_id: int) -> memoryview:
+        return self._kv_cache.block_bytes(group_id, block_id).data
+
+    def write_block(self, group_id: int, block_id: int, offset: int, data: memoryview) -> None:
+        self._kv_cache.write_block_bytes(group_id, block_id, data, offset)

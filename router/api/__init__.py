@@ -1,0 +1,1 @@
+"""The router's gRPC services: decode, call the core, encode."""

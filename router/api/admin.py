@@ -1,0 +1,84 @@
+"""The Admin service of a router: the fleet as it sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from common.errors import IntegrityError, UnavailableError
+from common.net.status import error_from_call
+from protos import admin_pb2 as pb
+from protos import admin_pb2_grpc, layout_pb2
+from router.fleet import Fleet
+from router.worker_handle import WorkerHandle
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+WORKER_TIMEOUT_S = 10.0
+_ROLES = {
+    "prefill": layout_pb2.ROLE_PREFILL,
+    "decode": layout_pb2.ROLE_DECODE,
+    "both": layout_pb2.ROLE_BOTH,
+}
+
+
+class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
+    """`router_status` says how the router itself is."""
+
+    def __init__(self, fleet: Fleet, router_status: Callable[[], pb.RouterStatus]) -> None:
+        self._fleet = fleet
+        self._router_status = router_status
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
+        return pb.StatusResponse(
+            workers=[_status(handle) for handle in self._fleet.workers()], router=self._router_status()
+        )
+
+    async def ResetPrefixCache(
+        self, request: pb.ResetPrefixCacheRequest, context: Context
+    ) -> pb.ResetPrefixCacheResponse:
+        answers = await self._ask_all(
+            lambda worker: worker.admin_stub.ResetPrefixCache(request, timeout=WORKER_TIMEOUT_S)
+        )
+        return pb.ResetPrefixCacheResponse(num_dropped_blocks=sum(answer.num_dropped_blocks for answer in answers))
+
+    async def CheckIntegrity(self, request: pb.CheckIntegrityRequest, context: Context) -> pb.CheckIntegrityResponse:
+        answers = await self._ask_all(
+            lambda worker: worker.admin_stub.CheckIntegrity(request, timeout=WORKER_TIMEOUT_S)
+        )
+        total = pb.CheckIntegrityResponse()
+        for name in pb.CheckIntegrityResponse.DESCRIPTOR.fields_by_name:
+            setattr(total, name, sum(getattr(answer, name) for answer in answers))
+        return total
+
+    async def _ask_all(self, ask: Callable[[WorkerHandle], Any]) -> list[Any]:
+        async def answer_of(worker: WorkerHandle) -> Any:
+            try:
+                return await ask(worker)
+            except grpc.aio.AioRpcError as call_error:
+                message = f"worker {worker.info.worker_id}: {error_from_call(call_error)}"
+                kind = IntegrityError if call_error.code() is grpc.StatusCode.INTERNAL else UnavailableError
+                raise kind(message) from call_error
+
+        return list(await asyncio.gather(*(answer_of(worker) for worker in self._fleet.workers())))
+
+
+def _status(handle: WorkerHandle) -> pb.WorkerStatus:
+    info = handle.info
+    state = layout_pb2.WORKER_STATE_DRAINING if info.draining else layout_pb2.WORKER_STATE_READY
+    return pb.WorkerStatus(
+        worker_id=info.worker_id,
+        incarnation=info.incarnation,
+        role=_ROLES[info.role.value],
+        state=state,
+        model=info.model,
+        address=info.address,
+        reachable=handle.attachment.connected,
+        load=handle.load_report,
+        backend=info.backend,
+        uptime_s=time.monotonic() - handle.since_s,
+    )

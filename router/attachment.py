@@ -1,0 +1,174 @@
+"""The router's one stream to one worker: submits and cancels go up, tokens and load come down.
+
+Owned by the event loop. Reconnects with backoff until it is closed; whenever the stream breaks, every
+attempt on that worker is told that it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import grpc
+
+from common.config import Role
+from common.net.leg_codec import encode_leg
+from common.net.sampling_codec import decode_finish_reason, decode_logprobs
+from common.request import Leg, RequestId
+from protos import transfer_pb2, worker_pb2, worker_pb2_grpc
+from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerLost
+from router.worker_info import PROTOCOL_VERSION, WorkerInfo
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_DELAY_S = 0.2
+MAX_RECONNECT_DELAY_S = 2.0
+
+_END_REASONS = {
+    worker_pb2.LEG_END_REASON_HANDED_OVER: EndReason.HANDED_OVER,
+    worker_pb2.LEG_END_REASON_TRANSFER_FAILED: EndReason.TRANSFER_FAILED,
+    worker_pb2.LEG_END_REASON_PREEMPTED: EndReason.PREEMPTED,
+    worker_pb2.LEG_END_REASON_REJECTED: EndReason.REJECTED,
+    worker_pb2.LEG_END_REASON_FAILED: EndReason.FAILED,
+    worker_pb2.LEG_END_REASON_CANCELLED: EndReason.CANCELLED,
+}
+
+
+class Attachment:
+    """`on_hello` gets the registration each time the stream comes up, `on_load` each load report."""
+
+    def __init__(
+        self,
+        info: WorkerInfo,
+        channel: grpc.aio.Channel,
+        router_id: str,
+        *,
+        on_hello: Callable[[worker_pb2.WorkerRegistration], None],
+        on_load: Callable[[worker_pb2.LoadReport], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._worker_id = info.worker_id
+        self._router_id = router_id
+        self._on_hello, self._on_load, self._on_lost = on_hello, on_load, on_lost
+        stub_type = worker_pb2_grpc.PrefillWorkerStub if info.role is Role.PREFILL else worker_pb2_grpc.DecodeWorkerStub
+        self._attach = stub_type(channel).Attach
+        self._outgoing: asyncio.Queue[worker_pb2.AttachRequest] = asyncio.Queue()
+        self._inboxes: dict[AttemptKey, Inbox] = {}
+        self.connected = False
+
+    def open(self, inbox: Inbox) -> None:
+        """From now on the attempt's messages go to its inbox."""
+        self._inboxes[inbox.key] = inbox
+        if not self.connected:
+            inbox.put(WorkerLost(worker_id=self._worker_id))
+
+    def close(self, inbox: Inbox) -> None:
+        self._inboxes.pop(inbox.key, None)
+
+    def submit(self, leg: Leg, target: transfer_pb2.PushTarget | None) -> None:
+        self._outgoing.put_nowait(
+            worker_pb2.AttachRequest(submit=worker_pb2.Submit(leg=encode_leg(leg), push_target=target))
+        )
+
+    def cancel(self, request_id: RequestId, attempt: int, choice_indices: tuple[int, ...] = ()) -> None:
+        """Idempotent; no choice named means all. A broken stream has cancelled everything already."""
+        if self.connected:
+            cancel = worker_pb2.Cancel(request_id=request_id, attempt=attempt, choice_indices=choice_indices)
+            self._outgoing.put_nowait(worker_pb2.AttachRequest(cancel=cancel))
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        delay_s = RECONNECT_DELAY_S
+        while True:
+            try:
+                await self._run_stream()
+                delay_s = RECONNECT_DELAY_S
+            except grpc.aio.AioRpcError as error:
+                logger.debug("stream to %s: %s", self._worker_id, error.details())
+            finally:
+                self._lose()
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, MAX_RECONNECT_DELAY_S)
+
+    async def _run_stream(self) -> None:
+        call = self._attach()
+        try:
+            hello = worker_pb2.AttachHello(router_id=self._router_id, protocol_version=PROTOCOL_VERSION)
+            await call.write(worker_pb2.AttachRequest(hello=hello))
+            first = await call.read()
+            if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
+                return
+            self._outgoing = asyncio.Queue()
+            self.connected = True
+            self._on_hello(first.hello)
+            writer = asyncio.create_task(self._write_all(call))
+            try:
+                while (message := await call.read()) is not grpc.aio.EOF:
+                    self._dispatch(message.step)
+            finally:
+                writer.cancel()
+        finally:
+            call.cancel()
+
+    async def _write_all(
+        self, call: grpc.aio.StreamStreamCall[worker_pb2.AttachRequest, worker_pb2.AttachResponse]
+    ) -> None:
+        while True:
+            message = await self._outgoing.get()
+            try:
+                await call.write(message)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return  # the reader sees the stream's end and tells everyone
+
+    def _dispatch(self, step: worker_pb2.StepOutput) -> None:
+        for output in step.outputs:
+            inbox = self._inboxes.get(AttemptKey(RequestId(output.request_id), output.attempt))
+            if inbox is not None:
+                inbox.put(self._decode_output(output))
+        for end in step.ends:
+            inbox = self._inboxes.get(AttemptKey(RequestId(end.request_id), end.attempt))
+            if inbox is not None:
+                inbox.put(self._decode_end(end))
+        if step.HasField("load"):
+            self._on_load(step.load)
+
+    def _decode_output(self, output: worker_pb2.ChoiceOutput) -> TokensArrived:
+        start = None
+        if output.HasField("start"):
+            start = LegStarted(
+                num_cached_tokens=output.start.cached_tokens,
+                queue_s=output.start.queue_ms / 1000,
+                prefill_s=output.start.prefill_ms / 1000,
+                prompt_logprobs=decode_logprobs(output.start.prompt_logprobs),
+            )
+        return TokensArrived(
+            worker_id=self._worker_id,
+            choice_index=output.choice_index,
+            first_index=output.first_index,
+            token_ids=tuple(output.token_ids),
+            logprobs=decode_logprobs(output.logprobs),
+            finish_reason=decode_finish_reason(output.finish_reason),
+            stop_token_id=output.stop_token_id if output.HasField("stop_token_id") else None,
+            start=start,
+        )
+
+    def _decode_end(self, end: worker_pb2.LegEnd) -> LegEnded:
+        return LegEnded(
+            worker_id=self._worker_id,
+            choice_indices=tuple(end.choice_indices),
+            reason=_END_REASONS.get(end.reason, EndReason.FAILED),
+            status=end.status,
+            message=end.message,
+            num_sent_bytes=end.sent_bytes,
+            num_sent_blocks=end.sent_blocks,
+            transfer_s=end.transfer_ms / 1000,
+        )
+
+    def _lose(self) -> None:
+        if self.connected:
+            self.connected = False
+            logger.warning("lost the stream to worker %s", self._worker_id)
+            self._on_lost()
+        for inbox in self._inboxes.values():
+            inbox.put(WorkerLost(worker_id=self._worker_id))

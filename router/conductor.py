@@ -1,0 +1,142 @@
+"""Conducts one request: plans its legs, follows them, plans again when a worker fails or hands back.
+
+Indices make delivery exactly-once and draws depend on positions alone, so a choice goes on anywhere with
+prompt + tokens so far as its prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from dataclasses import dataclass
+
+from common.errors import DeadlineExceededError, OverloadedError, SlipstreamError, UnavailableError
+from common.request import Leg
+from router.admission import AdmittedRequest
+from router.answer import Answer
+from router.background import Background
+from router.leg_attempt import AttemptLostError, LegAttempt, RefusedError
+from router.metrics import RouterMetrics
+from router.planner import Plan, Planner
+from router.waiting_room import WaitingRoom
+
+logger = logging.getLogger(__name__)
+
+# A hand-back is not a failure, but an answer that is handed back at every turn would never end.
+MAX_HAND_BACKS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What conducting needs, the same for all requests."""
+
+    router_id: str
+    planner: Planner
+    room: WaitingRoom
+    background: Background
+    metrics: RouterMetrics
+    max_attempts: int
+
+
+class Conductor:
+    """One per request. `run` ends when every choice is finished; cancelling it stops the workers."""
+
+    def __init__(self, request: AdmittedRequest, answer: Answer, means: Means) -> None:
+        self._request = request
+        self._answer = answer
+        self._means = means
+        self._attempts = itertools.count(1)
+        self._num_lost = 0
+
+    async def run(self) -> None:
+        """Raises DeadlineExceededError, OverloadedError, UnavailableError, or what a worker answered."""
+        deadline_s = self._request.deadline_s
+        timeout_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._run_choices(tuple(range(self._request.sampling.n)))
+        except TimeoutError:
+            raise DeadlineExceededError(f"deadline_ms: {self._request.command.deadline_s} s have passed") from None
+
+    async def _run_choices(self, choices: tuple[int, ...]) -> None:
+        for _ in range(MAX_HAND_BACKS + self._means.max_attempts):
+            try:
+                await self._attempt(choices)
+            except AttemptLostError as error:
+                self._count_loss(error)
+            choices = tuple(index for index in choices if not self._answer.choices[index].finished)
+            if not choices:
+                return
+            if len(choices) > 1 and any(self._answer.choices[index].token_ids for index in choices):
+                # Choices that have parted go on alone, each with its own tokens.
+                await self._run_apart(choices)
+                return
+        raise OverloadedError(f"handed back {MAX_HAND_BACKS} times: the decode workers have too few KV blocks")
+
+    async def _run_apart(self, choices: tuple[int, ...]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for index in choices:
+                    group.create_task(self._run_choices((index,)))
+        except* SlipstreamError as errors:
+            raise errors.exceptions[0] from None
+
+    async def _attempt(self, choices: tuple[int, ...]) -> None:
+        """One attempt that some worker took. Waits in the router's queue while all refuse."""
+        excluded: frozenset[str] = frozenset()
+        # Whoever comes while others wait takes his place behind them.
+        must_wait = len(self._means.room) > 0
+        while True:
+            if must_wait:
+                async with self._means.room.place(self._request.command.priority, self._request.arrival_s) as place:
+                    await place.wait_turn()
+            plan = await self._plan(choices, excluded)
+            must_wait = plan is None
+            if plan is None:
+                self._means.planner.check_reachable(self._request)
+                excluded = frozenset()
+                continue
+            try:
+                await self._run_leg(plan, choices)
+                return
+            except RefusedError as error:
+                excluded |= error.worker_ids
+
+    async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
+        num_done = len(self._answer.choices[choices[0]].token_ids)
+        assert self._request.sampling.max_tokens is not None
+        return await self._means.planner.plan(
+            self._request,
+            num_tokens=len(self._request.prompt_token_ids) + num_done,
+            num_new_tokens=self._request.sampling.max_tokens - num_done,
+            excluded=excluded,
+        )
+
+    async def _run_leg(self, plan: Plan, choices: tuple[int, ...]) -> None:
+        request = self._request
+        output_token_ids = self._answer.choices[choices[0]].token_ids if len(choices) == 1 else ()
+        leg = Leg(
+            request_id=request.request_id,
+            attempt=next(self._attempts),
+            choice_indices=choices,
+            prompt_token_ids=request.prompt_token_ids,
+            output_token_ids=tuple(output_token_ids),
+            sampling=request.sampling,
+            priority=request.command.priority,
+            deadline_s=request.deadline_s,
+            cache_salt=request.cache_salt,
+            canary=request.command.canary,
+        )
+        means = self._means
+        self._answer.attempts += 1
+        means.metrics.count_decision(request.command, plan.kind, plan.reason)
+        await LegAttempt(leg, plan, self._answer, means.router_id, means.background).run()
+
+    def _count_loss(self, error: AttemptLostError) -> None:
+        self._num_lost += 1
+        logger.warning("request %s: attempt lost: %s", self._request.request_id, error)
+        self._means.metrics.count_retry(self._request.command, "worker_lost")
+        if self._num_lost >= self._means.max_attempts:
+            raise UnavailableError(f"gave up after {self._num_lost} attempts; the last: {error}") from error

@@ -1,0 +1,128 @@
+"""The workers that this router knows: found in the index or named by hand, held by a stream each.
+
+A lost index only keeps newcomers out: a worker leaves when its lease is gone *and* its stream is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from common.config import Role
+from common.errors import IncompatibleWorkerError, ModelNotFoundError
+from common.net.server import open_channel
+from common.request import WorkerId
+from protos import worker_pb2, worker_pb2_grpc
+from router.worker_handle import WorkerHandle
+from router.worker_info import WorkerInfo
+
+logger = logging.getLogger(__name__)
+
+DESCRIBE_TIMEOUT_S = 2.0
+DESCRIBE_INTERVAL_S = 1.0
+
+
+class Fleet:
+    """Owned by the event loop. `changed` is set whenever a worker's load or state moves."""
+
+    def __init__(self, router_id: str) -> None:
+        self._router_id = router_id
+        self._handles: dict[WorkerId, WorkerHandle] = {}
+        self._static_ids: set[WorkerId] = set()
+        self._refused: dict[str, str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.changed = asyncio.Event()
+
+    def add_static(self, addresses: tuple[str, ...]) -> None:
+        """Workers named on the command line: asked who they are until they answer."""
+        self._tasks += [asyncio.create_task(self._describe(address)) for address in addresses]
+
+    async def set_members(self, members: Mapping[str, bytes]) -> None:
+        """The registrations under a live lease, by worker id."""
+        for worker_id, payload in members.items():
+            try:
+                await self._add(worker_pb2.WorkerRegistration.FromString(payload))
+            except (DecodeError, IncompatibleWorkerError) as error:
+                self._refuse(worker_id, str(error))
+        for worker_id in [*self._handles]:
+            gone = worker_id not in members and worker_id not in self._static_ids
+            if gone and not self._handles[worker_id].attachment.connected:
+                logger.info("worker %s left", worker_id)
+                await self._handles.pop(worker_id).close()
+                self.changed.set()
+
+    def workers(self) -> list[WorkerHandle]:
+        return list(self._handles.values())
+
+    def usable(self, role: Role, exclude: frozenset[str] = frozenset()) -> list[WorkerHandle]:
+        """Workers that can take a leg of this role now."""
+        return [
+            handle
+            for handle in self._handles.values()
+            if handle.usable and handle.can(role) and handle.info.worker_id not in exclude
+        ]
+
+    def find(self, worker_id: str) -> WorkerHandle | None:
+        return self._handles.get(WorkerId(worker_id))
+
+    def models(self) -> tuple[str, ...]:
+        """Served model names, of usable workers first."""
+        known = sorted(self._handles.values(), key=lambda handle: not handle.usable)
+        return tuple(dict.fromkeys(handle.info.model for handle in known))
+
+    def reference(self, model: str) -> WorkerInfo:
+        """A worker's registration, for what all workers of the model share. Raises ModelNotFoundError."""
+        for handle in self._handles.values():
+            if handle.info.model == model:
+                return handle.info
+        raise ModelNotFoundError(model, self.models())
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(handle.close() for handle in self._handles.values()))
+        self._handles.clear()
+
+    async def _describe(self, address: str) -> None:
+        async with open_channel(address) as channel:
+            stub = worker_pb2_grpc.RegistrationStub(channel)
+            while True:
+                try:
+                    registration = await stub.Describe(worker_pb2.DescribeRequest(), timeout=DESCRIBE_TIMEOUT_S)
+                    self._static_ids.add(WorkerId(registration.worker_id))
+                    await self._add(registration)
+                    return
+                except grpc.aio.AioRpcError as error:
+                    logger.debug("worker at %s: %s", address, error.details())
+                except IncompatibleWorkerError as error:
+                    self._refuse(address, str(error))
+                await asyncio.sleep(DESCRIBE_INTERVAL_S)
+
+    async def _add(self, registration: worker_pb2.WorkerRegistration) -> None:
+        info = WorkerInfo.from_wire(registration)
+        known = self._handles.get(info.worker_id)
+        if known is not None and known.info.incarnation == info.incarnation:
+            known.info = info
+            return
+        for other in self._handles.values():
+            if other.info.worker_id != info.worker_id and other.info.model == info.model:
+                info.check_compatible(other.info)
+        if known is not None:
+            if known.attachment.connected:
+                return  # its stream speaks for the incarnation that runs
+            del self._handles[info.worker_id]
+            await known.close()
+        self._handles[info.worker_id] = WorkerHandle(info, self._router_id, self.changed)
+        self._refused.pop(info.worker_id, None)
+        logger.info("worker %s (%s, %s) at %s", info.worker_id, info.role.value, info.model, info.address)
+        self.changed.set()
+
+    def _refuse(self, who: str, why: str) -> None:
+        if self._refused.get(who) != why:
+            self._refused[who] = why
+            logger.error("refused: %s", why)

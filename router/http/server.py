@@ -1,0 +1,75 @@
+"""Serves an ASGI application inside a running event loop, without touching signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from types import TracebackType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from common.errors import ConfigError
+
+
+class HttpServer:
+    """A serving HTTP server; `stop` it from the loop that started it."""
+
+    def __init__(self, server: uvicorn.Server, serving: asyncio.Task[None], host: str, port: int) -> None:
+        self._server = server
+        self._serving = serving
+        self.host = host
+        self.port = port
+
+    async def stop(self) -> None:
+        """Accepts no more, lets running answers end for the grace time, then cuts them off. Idempotent."""
+        self._server.should_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(self._serving)
+
+    async def __aenter__(self) -> HttpServer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = 5) -> HttpServer:
+    """Returns once connections are accepted. Port 0 takes a free one.
+
+    Raises ConfigError (field `http_port`) when the address can't be bound.
+    """
+    listener = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=grace_s,
+    )
+    server = uvicorn.Server(config)
+    # Not `serve`: that one replaces the process's signal handlers.
+    serving = asyncio.create_task(server._serve(sockets=[listener]), name="http-server")
+    while not server.started:
+        if serving.done():
+            serving.result()
+            raise ConfigError("http_port", f"the HTTP server ended as it started on {host}:{port}")
+        await asyncio.sleep(0.005)
+    return HttpServer(server, serving, host, listener.getsockname()[1])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.setblocking(False)
+        return listener
+    except OSError as error:
+        raise ConfigError("http_port", f"can't listen on {host}:{port}: {error.strerror or error}") from error

@@ -1,0 +1,87 @@
+"""What workers tell about one attempt of a request, in the router's own words."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from common.request import FinishReason, RequestId, TokenLogprob, WorkerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegStarted:
+    """Told with a leg's first token. Seconds; tokens."""
+
+    num_cached_tokens: int
+    queue_s: float
+    prefill_s: float
+    prompt_logprobs: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensArrived:
+    worker_id: WorkerId
+    choice_index: int
+    first_index: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finish_reason: FinishReason | None
+    stop_token_id: int | None
+    start: LegStarted | None
+
+
+class EndReason(Enum):
+    HANDED_OVER = auto()
+    TRANSFER_FAILED = auto()
+    PREEMPTED = auto()
+    REJECTED = auto()
+    FAILED = auto()
+    CANCELLED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegEnded:
+    """A leg, or some of its choices (none named: all), ended otherwise than by a finish reason."""
+
+    worker_id: WorkerId
+    choice_indices: tuple[int, ...]
+    reason: EndReason
+    status: str
+    message: str
+    num_sent_bytes: int
+    num_sent_blocks: int
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLost:
+    """The stream to the worker broke: whatever it held of this attempt is gone."""
+
+    worker_id: WorkerId
+
+
+Message = TokensArrived | LegEnded | WorkerLost
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptKey:
+    request_id: RequestId
+    attempt: int
+
+
+class Inbox:
+    """One attempt's messages, from the one or two workers that it runs on. Lives on the event loop.
+
+    Bounded by what the attempt can produce: at most max_tokens messages a choice and a few ends.
+    """
+
+    def __init__(self, key: AttemptKey) -> None:
+        self.key = key
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+
+    def put(self, message: Message) -> None:
+        self._messages.put_nowait(message)
+
+    async def get(self) -> Message:
+        return await self._messages.get()

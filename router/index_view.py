@@ -1,0 +1,54 @@
+"""The router's view of the index server: the fleet's members and the prefixes that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from common.config import IndexConfig
+from common.index.client import IndexClient
+from common.index.lookup import IndexLookup
+from common.index.membership import Membership
+from common.index.points import IndexSpace
+from common.kv.block_key import BlockKey
+from common.request import WorkerId
+from router.fleet import Fleet
+from router.worker_info import WorkerInfo
+
+
+class IndexView:
+    """A PrefixLookup, and the source of the fleet's members. Owned by the event loop."""
+
+    def __init__(self, config: IndexConfig) -> None:
+        assert config.index_url is not None
+        self._client = IndexClient.from_url(config.index_url)
+        space = IndexSpace(
+            namespace=config.namespace, index_stride=config.index_stride, num_shards=self._client.num_shards
+        )
+        self._lookup = IndexLookup(self._client, space, deadline_s=config.index_deadline_ms / 1000)
+        self._membership = Membership(self._client, space)
+        self._stride = config.index_stride
+
+    def start(self) -> None:
+        self._lookup.start()
+
+    async def close(self) -> None:
+        await self._lookup.stop()
+        await self._client.close()
+
+    @property
+    def degraded(self) -> bool:
+        return self._lookup.degraded
+
+    async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> Mapping[WorkerId, int]:
+        """See PrefixLookup. What a worker is only expected to hold soon counts like what it holds."""
+        if not point_keys:
+            return {}
+        result = await self._lookup.depth(point_keys)
+        return {
+            holder.worker_id: depth.speculative_points * worker.index_stride for holder, depth in result.depths.items()
+        }
+
+    async def watch(self, fleet: Fleet) -> None:
+        """Keeps the fleet's members as the index has them. Until cancelled."""
+        async for members in self._membership.watch():
+            await fleet.set_members({worker_id: member.payload for worker_id, member in members.items()})

@@ -1,0 +1,206 @@
+"""One attempt at some choices of a request: reserve, submit, follow, and leave nothing behind.
+
+Owned by the event loop. However `run` is left, both workers are told to stop what is not finished.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+
+from common.errors import OverloadedError, SlipstreamError
+from common.net.leg_codec import encode_leg
+from common.net.status import error_from_call, error_from_status
+from common.request import Leg, WorkerId
+from protos import transfer_pb2, worker_pb2
+from router.answer import Answer
+from router.background import Background
+from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, TokensArrived, WorkerLost
+from router.planner import Plan, PlanKind
+from router.worker_handle import WorkerHandle
+
+logger = logging.getLogger(__name__)
+
+CONTROL_TIMEOUT_S = 5.0
+
+
+class RefusedError(Exception):
+    """These workers had no room. Others may have."""
+
+    def __init__(self, *worker_ids: WorkerId) -> None:
+        super().__init__(*worker_ids)
+        self.worker_ids = frozenset(worker_ids)
+
+
+class AttemptLostError(Exception):
+    """A worker, or the transfer between two, failed: plan again."""
+
+    def __init__(self, worker_id: WorkerId, why: str) -> None:
+        super().__init__(why)
+        self.worker_id = worker_id
+
+
+class LegAttempt:
+    """Ends when each choice is finished or was handed back; raises RefusedError, AttemptLostError or what failed."""
+
+    def __init__(self, leg: Leg, plan: Plan, answer: Answer, router_id: str, background: Background) -> None:
+        self._leg = leg
+        self._plan = plan
+        self._answer = answer
+        self._router_id = router_id
+        self._background = background
+        self._inbox = Inbox(AttemptKey(leg.request_id, leg.attempt))
+        # Choices that the caller still waits for, and those that a worker may still compute.
+        self._open = set(leg.choice_indices)
+        self._unended = set(leg.choice_indices)
+        self._prefill: WorkerHandle | None = plan.prefill[0] if plan.prefill else None
+        self._decode: WorkerHandle | None = None
+        self._reservation: worker_pb2.ReserveResponse | None = None
+        self._awaits_hand_over = plan.kind is PlanKind.SPLIT
+        self._committed = False
+        self._charged: list[tuple[WorkerHandle, int]] = []
+
+    async def run(self) -> None:
+        try:
+            if self._plan.kind is PlanKind.SPLIT:
+                assert self._prefill is not None
+                self._reservation = await self._reserve(self._prefill)
+            elif self._plan.kind is PlanKind.LOCAL:
+                self._decode = self._plan.decode[0]
+            self._submit()
+            await self._follow()
+        finally:
+            self._leave()
+
+    async def _reserve(self, prefill: WorkerHandle) -> worker_pb2.ReserveResponse:
+        request = worker_pb2.ReserveRequest(
+            router_id=self._router_id,
+            leg=encode_leg(self._leg),
+            source_worker_id=prefill.info.worker_id,
+            reason=transfer_pb2.TRANSFER_REASON_HANDOVER,
+            map_now=True,
+        )
+        for handle in self._plan.decode:
+            # Tokens may come before the answer to Reserve is read here: the inbox is open first.
+            handle.attachment.open(self._inbox)
+            self._decode = handle
+            try:
+                response: worker_pb2.ReserveResponse = await handle.decode_stub.Reserve(
+                    request, timeout=CONTROL_TIMEOUT_S
+                )
+            except grpc.aio.AioRpcError as call_error:
+                handle.attachment.close(self._inbox)
+                self._decode = None
+                error = error_from_call(call_error)
+                if isinstance(error, OverloadedError):
+                    continue
+                if call_error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                    raise AttemptLostError(handle.info.worker_id, f"Reserve: {error}") from error
+                raise error from call_error
+            self._charge(handle, 0)
+            self._answer.decode_cached_blocks = response.cached_blocks
+            return response
+        raise RefusedError(*(handle.info.worker_id for handle in self._plan.decode))
+
+    def _submit(self) -> None:
+        worker = self._prefill or self._decode
+        assert worker is not None
+        target = None
+        if self._reservation is not None:
+            target = transfer_pb2.PushTarget(
+                ticket=self._reservation.ticket,
+                sink_ranks=self._reservation.sink_ranks,
+                map=self._reservation.map if self._reservation.HasField("map") else None,
+            )
+        self._charge(worker, self._plan.num_uncached_tokens)
+        worker.attachment.open(self._inbox)
+        worker.attachment.submit(self._leg, target)
+        self._answer.prefill_worker = self._prefill.info.worker_id if self._prefill else None
+        self._answer.decode_worker = self._decode.info.worker_id if self._decode else None
+
+    async def _follow(self) -> None:
+        while self._open or self._awaits_hand_over:
+            match await self._inbox.get():
+                case TokensArrived() as tokens:
+                    self._take_tokens(tokens)
+                case LegEnded() as end:
+                    self._take_end(end)
+                case WorkerLost(worker_id=worker_id):
+                    self._take_loss(worker_id)
+
+    def _take_tokens(self, tokens: TokensArrived) -> None:
+        self._discharge()
+        self._answer.deliver(tokens)
+        index = tokens.choice_index
+        if self._decode is not None and tokens.worker_id == self._decode.info.worker_id:
+            self._committed = True
+        if tokens.finish_reason is not None:
+            self._unended.discard(index)
+        if not self._answer.choices[index].finished or index not in self._open:
+            return
+        self._open.remove(index)
+        if tokens.finish_reason is None and self._open:
+            self._cancel((index,))  # a stop string: only the router knows it
+        if not self._open and not self._committed:
+            self._awaits_hand_over = False  # the first tokens ended it all: nothing is left to hand over
+
+    def _take_end(self, end: LegEnded) -> None:
+        choices = end.choice_indices or self._leg.choice_indices
+        match end.reason:
+            case EndReason.HANDED_OVER:
+                self._answer.note_hand_over(end)
+                self._committed = True
+                self._awaits_hand_over = False
+            case EndReason.PREEMPTED:
+                self._answer.preemptions += len(choices)
+                self._open.difference_update(choices)
+                self._unended.difference_update(choices)
+            case EndReason.REJECTED if end.status == OverloadedError.status:
+                raise RefusedError(end.worker_id)
+            case EndReason.TRANSFER_FAILED:
+                sink = self._decode.info.worker_id if self._decode else end.worker_id
+                raise AttemptLostError(sink, f"transfer: {end.message}")
+            case EndReason.CANCELLED if not self._open.intersection(choices):
+                self._unended.difference_update(choices)
+            case _:
+                raise error_from_status(end.status or SlipstreamError.status, end.message)
+
+    def _take_loss(self, worker_id: WorkerId) -> None:
+        spent = self._committed and self._prefill is not None and worker_id == self._prefill.info.worker_id
+        if spent or not self._open:
+            self._awaits_hand_over = False  # what it had to give is given
+            return
+        raise AttemptLostError(worker_id, f"worker {worker_id} is gone")
+
+    def _leave(self) -> None:
+        self._discharge()
+        if self._reservation is not None and self._decode is not None and not self._committed:
+            end = self._abort if self._open else self._release
+            self._background.start(end(self._decode, self._reservation.ticket.ticket_id))
+        if self._unended:
+            self._cancel(())
+        for worker in (self._prefill, self._decode):
+            if worker is not None:
+                worker.attachment.close(self._inbox)
+
+    def _cancel(self, choice_indices: tuple[int, ...]) -> None:
+        for worker in (self._prefill, self._decode):
+            if worker is not None:
+                worker.attachment.cancel(self._leg.request_id, self._leg.attempt, choice_indices)
+
+    async def _abort(self, decode: WorkerHandle, ticket_id: str) -> None:
+        request = worker_pb2.AbortRequest(ticket_id=ticket_id, reason="the router gave the attempt up")
+        await decode.decode_stub.Abort(request, timeout=CONTROL_TIMEOUT_S)
+
+    async def _release(self, decode: WorkerHandle, ticket_id: str) -> None:
+        await decode.decode_stub.Release(worker_pb2.ReleaseRequest(ticket_id=ticket_id), timeout=CONTROL_TIMEOUT_S)
+
+    def _charge(self, worker: WorkerHandle, num_tokens: int) -> None:
+        worker.charge(num_tokens)
+        self._charged.append((worker, num_tokens))
+
+    def _discharge(self) -> None:
+        for worker, num_tokens in self._charged:
+            worker.discharge(num_tokens)
+        self._charged.clear()

@@ -1,0 +1,138 @@
+"""Composition root of a router."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import sys
+import time
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+
+import uvloop
+
+from common.checkpoint import resolve_model, served_name
+from common.config import RouterConfig
+from common.errors import SlipstreamError
+from common.net.server import GrpcServer
+from common.telemetry.logs import configure_logging
+from protos import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
+from router.admission import Admission
+from router.api.admin import RouterAdminServicer
+from router.api.inference import InferenceServicer
+from router.background import Background
+from router.conductor import Means
+from router.core import RouterCore
+from router.fleet import Fleet
+from router.http import create_app, serve_http
+from router.index_view import IndexView
+from router.metrics import RouterMetrics
+from router.planner import Planner
+from router.policy import select_policy
+from router.prefix_lookup import NoIndex, PrefixLookup
+from router.prompt import PromptReader
+from router.readiness import Readiness
+from router.text import TextModel, TextWorkers
+from router.waiting_room import WaitingRoom
+
+logger = logging.getLogger(__name__)
+
+STOP_GRACE_S = 5.0
+
+
+def run(config: RouterConfig) -> int:
+    """Runs until SIGTERM or SIGINT. The exit code: 0, or 1 after a message that says what to do."""
+    configure_logging(config.router_id or "router")
+    try:
+        return uvloop.run(_serve(config))
+    except SlipstreamError as error:
+        logger.error("%s", error)
+        return 1
+
+
+async def _serve(config: RouterConfig) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = GrpcServer()
+    grpc_port = server.bind(config.host, config.grpc_port, field="grpc_port")
+    router_id = config.router_id or f"router-{config.host}:{grpc_port}"
+    folder = await asyncio.to_thread(resolve_model, config.model)
+    text = await asyncio.to_thread(TextModel.load, folder)
+    model_name = config.served_model_name or served_name(config.model, folder)
+    async with AsyncExitStack() as stack:
+        metrics = RouterMetrics()
+        text_workers = TextWorkers(text, num_threads=config.text_threads)
+        stack.callback(text_workers.close)
+        background = Background()
+        stack.push_async_callback(background.close)
+        fleet = Fleet(router_id)
+        stack.push_async_callback(fleet.close)
+        fleet.add_static(config.worker)
+        tasks = []
+        lookup: PrefixLookup = NoIndex()
+        if config.index.index_url is not None:
+            lookup = view = IndexView(config.index)
+            stack.push_async_callback(view.close)
+            view.start()
+            tasks.append(asyncio.create_task(view.watch(fleet), name="members"))
+        core = RouterCore(
+            model_name=model_name,
+            text=text,
+            fleet=fleet,
+            admission=Admission(fleet, PromptReader(text_workers), model_name),
+            means=Means(
+                router_id=router_id,
+                planner=Planner(fleet, select_policy(config.policy), lookup, random.Random()),
+                room=WaitingRoom(fleet.changed, config.max_num_requests),
+                background=background,
+                metrics=metrics,
+                max_attempts=config.max_attempts,
+            ),
+            metrics=metrics,
+            max_num_requests=config.max_num_requests,
+        )
+        readiness = Readiness(core, fleet)
+        tasks.append(asyncio.create_task(readiness.run(), name="readiness"))
+        tasks.append(asyncio.create_task(_watch_index(lookup, metrics), name="index state"))
+        stack.callback(lambda: [task.cancel() for task in tasks])
+        started_s = time.monotonic()
+
+        def status() -> admin_pb2.RouterStatus:
+            return admin_pb2.RouterStatus(
+                router_id=router_id,
+                ready=readiness.ready,
+                index_degraded=lookup.degraded,
+                num_active_requests=core.num_active_requests,
+                uptime_s=time.monotonic() - started_s,
+                version=version("slipstream"),
+            )
+
+        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(core), server.server)
+        admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, status), server.server)
+        await server.start(["slipstream.v1.Inference", "slipstream.v1.Admin"])
+        stack.push_async_callback(server.stop, STOP_GRACE_S)
+        app = create_app(core, text_workers, metrics, readiness)
+        http = await serve_http(app, config.host, config.http_port)
+        stack.push_async_callback(http.stop)
+        await server.set_serving(True)
+        _tell_ready(router_id, f"{config.host}:{grpc_port}", f"http://{config.host}:{http.port}")
+        await stop.wait()
+        logger.info("stopping")
+    return 0
+
+
+async def _watch_index(lookup: PrefixLookup, metrics: RouterMetrics) -> None:
+    while True:
+        metrics.set_index_degraded(lookup.degraded)
+        await asyncio.sleep(1.0)
+
+
+def _tell_ready(router_id: str, grpc_address: str, http_url: str) -> None:
+    told = {"router_id": router_id, "grpc_address": grpc_address, "http_url": http_url}
+    sys.stdout.write(f"READY {json.dumps(told)}\n")
+    sys.stdout.flush()

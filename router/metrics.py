@@ -1,0 +1,128 @@
+"""The router's Prometheus metrics. One registry per router object; nothing is global.
+
+Canary requests are never counted: they would make an idle fleet look fast and used.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from common.errors import SlipstreamError, Status
+from common.request import FinishReason
+from router.generation import GenerateCommand, RouteTaken, Timings, Usage
+
+# Seconds. From a cached short prompt on a GPU to a 100,000-token prompt on a busy CPU.
+LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+TOKEN_LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
+
+
+class RouterMetrics:
+    """Counts and times of one router. Called on the event loop; rendering is safe from any thread."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._ttft = Histogram(
+            "slipstream_ttft_seconds", "Arrival to first token", buckets=LATENCY_BUCKETS, registry=registry
+        )
+        self._tpot = Histogram(
+            "slipstream_tpot_seconds",
+            "Mean time per token after a request's first",
+            buckets=TOKEN_LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self._e2e = Histogram(
+            "slipstream_e2e_seconds", "Arrival to last token", buckets=LATENCY_BUCKETS, registry=registry
+        )
+        self._queue = Histogram(
+            "slipstream_queue_seconds", "Arrival to first prefill step", buckets=LATENCY_BUCKETS, registry=registry
+        )
+        self._requests = Counter("slipstream_requests", "Requests that ended", ["outcome"], registry=registry)
+        self._prompt_tokens = Counter("slipstream_prompt_tokens", "Prompt tokens", registry=registry)
+        self._cached_tokens = Counter(
+            "slipstream_cached_tokens", "Prompt tokens whose KV was reused", registry=registry
+        )
+        self._generated_tokens = Counter("slipstream_generated_tokens", "Tokens generated", registry=registry)
+        self._active = Gauge("slipstream_active_requests", "Requests being served", registry=registry)
+        self._retries = Counter("slipstream_retries", "Requests planned again", ["reason"], registry=registry)
+        self._decisions = Counter("slipstream_route_decisions", "Plans made", ["decision", "reason"], registry=registry)
+        self._index_degraded = Gauge(
+            "slipstream_index_degraded", "1 while the prefix index does not answer", registry=registry
+        )
+        self._transfer_bytes = Counter("slipstream_transfer_bytes", "KV bytes sent between workers", registry=registry)
+        self._preemptions = Counter(
+            "slipstream_preemptions", "Times a worker handed a request back or recomputed it", registry=registry
+        )
+
+    def request_started(self, command: GenerateCommand) -> None:
+        if not command.canary:
+            self._active.inc()
+
+    def request_ended(self, command: GenerateCommand) -> None:
+        """Once for each `request_started`, whatever the outcome."""
+        if not command.canary:
+            self._active.dec()
+
+    def observe(
+        self,
+        command: GenerateCommand,
+        *,
+        usage: Usage | None,
+        timings: Timings | None,
+        route: RouteTaken | None,
+        outcome: str,
+    ) -> None:
+        """One request that ended. What it did not come to (no usage, no timings) is None and not counted.
+
+        `outcome` is from `outcome_of`.
+        """
+        if command.canary:
+            return
+        self._requests.labels(outcome=outcome).inc()
+        if usage is not None:
+            self._prompt_tokens.inc(usage.prompt_tokens)
+            self._cached_tokens.inc(usage.cached_tokens)
+            self._generated_tokens.inc(usage.generated_tokens)
+        if timings is not None:
+            self._observe_timings(command, timings, usage)
+        if route is not None:
+            self._transfer_bytes.inc(route.transferred_bytes)
+            self._preemptions.inc(route.preemptions)
+
+    def count_retry(self, command: GenerateCommand, reason: str) -> None:
+        """`reason`: a word from a small fixed set (worker_lost, preempted, …), never an id or a message."""
+        if not command.canary:
+            self._retries.labels(reason=reason).inc()
+
+    def count_decision(self, command: GenerateCommand, decision: str, reason: str) -> None:
+        """`decision`: split, decode_only, …; `reason`: why, from a small fixed set."""
+        if not command.canary:
+            self._decisions.labels(decision=decision, reason=reason).inc()
+
+    def set_index_degraded(self, degraded: bool) -> None:
+        self._index_degraded.set(degraded)
+
+    def render(self) -> tuple[bytes, str]:
+        """The exposition text and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def _observe_timings(self, command: GenerateCommand, timings: Timings, usage: Usage | None) -> None:
+        self._ttft.observe(timings.ttft_s)
+        self._e2e.observe(timings.total_s)
+        self._queue.observe(timings.queue_s)
+        # The choices of one request decode side by side, so each has its share of the tokens.
+        tokens_per_choice = usage.generated_tokens / command.sampling.n if usage is not None else 0.0
+        if tokens_per_choice > 1.0:
+            self._tpot.observe((timings.total_s - timings.ttft_s) / (tokens_per_choice - 1.0))
+
+
+def outcome_of(error: BaseException | None, finish_reason: FinishReason | None = None) -> str:
+    """The `outcome` label of a request: stop, length, cancelled, or the status that it failed with."""
+    if error is None:
+        return str(finish_reason or FinishReason.STOP)
+    if isinstance(error, SlipstreamError):
+        return error.status.lower()
+    # Closing the iterator or cancelling the task is how a caller goes away.
+    if isinstance(error, Exception):
+        return Status.INTERNAL.lower()
+    return Status.CANCELLED.lower()

@@ -1,0 +1,54 @@
+"""Reads a prompt: token ids and the keys of its index points, off the event loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.errors import InvalidRequestError
+from common.kv.block_key import BlockKey, block_keys, root_with_salt
+from router.generation import Prompt, TokenPrompt
+from router.text import TextWorkers
+from router.worker_info import WorkerInfo
+
+# Below this, hashing and checking take well under a millisecond, and a hop to a thread costs more.
+MAX_INLINE_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPrompt:
+    token_ids: tuple[int, ...]
+    point_keys: tuple[BlockKey, ...]
+
+
+class PromptReader:
+    """Owned by the event loop; the work is done in the text threads."""
+
+    def __init__(self, text: TextWorkers) -> None:
+        self._text = text
+
+    async def read(self, prompt: Prompt, worker: WorkerInfo, cache_salt: bytes) -> ReadPrompt:
+        """Raises InvalidRequestError that names the prompt's field."""
+        if isinstance(prompt, TokenPrompt):
+            if len(prompt.token_ids) > worker.max_model_len:
+                raise InvalidRequestError(
+                    "prompt", f"has {len(prompt.token_ids)} tokens, the model's length is {worker.max_model_len}"
+                )
+            if len(prompt.token_ids) <= MAX_INLINE_TOKENS:
+                return _checked(tuple(prompt.token_ids), worker, cache_salt)
+        token_ids = await self._text.prompt_token_ids(
+            prompt, max_model_len=worker.max_model_len, vocab_size=worker.vocab_size
+        )
+        if len(token_ids) <= MAX_INLINE_TOKENS:
+            return _checked(token_ids, worker, cache_salt)
+        return await self._text.run(lambda: _checked(token_ids, worker, cache_salt))
+
+
+def _checked(token_ids: tuple[int, ...], worker: WorkerInfo, cache_salt: bytes) -> ReadPrompt:
+    if not token_ids:
+        raise InvalidRequestError("prompt", "is empty: it must hold at least one token")
+    if min(token_ids) < 0 or max(token_ids) >= worker.vocab_size:
+        wrong = next(token_id for token_id in token_ids if not 0 <= token_id < worker.vocab_size)
+        raise InvalidRequestError("prompt", f"token id {wrong} is not in 0 to {worker.vocab_size - 1}")
+    keys = block_keys(root_with_salt(worker.key_root, cache_salt), token_ids, worker.block_size)
+    blocks_per_point = worker.index_stride // worker.block_size
+    return ReadPrompt(token_ids=token_ids, point_keys=tuple(keys[blocks_per_point - 1 :: blocks_per_point]))

@@ -1,0 +1,60 @@
+"""Ready means that a real answer came through the whole path: prefill, transfer, decode."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from common.config import Role
+from common.errors import SlipstreamError
+from common.request import SamplingParams
+from router.fleet import Fleet
+from router.generation import GenerateCommand, Generator, TokenPrompt
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 0.25
+CANARY_DEADLINE_S = 30.0
+# Two tokens: with one, nothing would be handed over to decode.
+CANARY_TOKENS = 2
+
+
+class Readiness:
+    """Probes until an answer came, then watches that workers remain. Owned by the event loop."""
+
+    def __init__(self, generator: Generator, fleet: Fleet) -> None:
+        self._generator = generator
+        self._fleet = fleet
+        self.ready = False
+        self.reason = "no worker has registered yet"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if not self._has_workers():
+                self.ready, self.reason = False, "no worker that decodes is up"
+            elif not self.ready:
+                await self._probe()
+            await asyncio.sleep(INTERVAL_S)
+
+    def _has_workers(self) -> bool:
+        return bool(self._fleet.usable(Role.DECODE))
+
+    async def _probe(self) -> None:
+        command = GenerateCommand(
+            request_id=f"canary-{secrets.token_hex(8)}",
+            prompt=TokenPrompt(token_ids=[0]),
+            sampling=SamplingParams(max_tokens=CANARY_TOKENS, temperature=0.0, ignore_eos=True),
+            deadline_s=CANARY_DEADLINE_S,
+            canary=True,
+        )
+        try:
+            async for _ in self._generator.generate(command):
+                pass
+        except SlipstreamError as error:
+            self.reason = f"the probe failed: {error}"
+            logger.info("not ready: %s", error)
+        else:
+            self.ready, self.reason = True, ""
+            logger.info("ready: an answer came through the whole path")

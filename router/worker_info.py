@@ -1,0 +1,108 @@
+"""What the router knows of a worker: who it is (its registration) and how busy it is (its load reports)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.config import Role
+from common.errors import IncompatibleWorkerError
+from common.kv.block_key import golden_key
+from common.request import WorkerId
+from protos import layout_pb2, worker_pb2
+
+PROTOCOL_VERSION = 1
+
+_ROLES = {
+    layout_pb2.ROLE_PREFILL: Role.PREFILL,
+    layout_pb2.ROLE_DECODE: Role.DECODE,
+    layout_pb2.ROLE_BOTH: Role.BOTH,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker's registration, decoded. Lengths are tokens."""
+
+    worker_id: WorkerId
+    incarnation: int
+    role: Role
+    address: str
+    model: str
+    max_model_len: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    block_size: int
+    num_bytes_per_block: int
+    key_root: bytes
+    layout_fingerprint: bytes
+    index_stride: int
+    draining: bool
+    backend: str
+
+    @staticmethod
+    def from_wire(message: worker_pb2.WorkerRegistration) -> WorkerInfo:
+        """Raises IncompatibleWorkerError when this router can't work with it."""
+        if message.protocol_version != PROTOCOL_VERSION:
+            raise IncompatibleWorkerError(
+                f"worker {message.worker_id} speaks protocol {message.protocol_version}, this router {PROTOCOL_VERSION}"
+            )
+        if message.golden_key != golden_key():
+            raise IncompatibleWorkerError(f"worker {message.worker_id} computes other block keys than this router")
+        if message.role not in _ROLES or not message.ranks or not message.layout.groups:
+            raise IncompatibleWorkerError(f"worker {message.worker_id} sent an incomplete registration")
+        return WorkerInfo(
+            worker_id=WorkerId(message.worker_id),
+            incarnation=message.incarnation,
+            role=_ROLES[message.role],
+            address=message.ranks[0].address,
+            model=message.model,
+            max_model_len=message.max_model_len,
+            vocab_size=message.vocab_size,
+            eos_token_ids=tuple(message.eos_token_ids),
+            block_size=message.layout.groups[0].block_size,
+            num_bytes_per_block=sum(group.bytes_per_block for group in message.layout.groups),
+            key_root=message.key_root,
+            layout_fingerprint=message.layout_fingerprint,
+            index_stride=message.index_stride,
+            draining=message.state == layout_pb2.WORKER_STATE_DRAINING,
+            backend=message.backend,
+        )
+
+    def check_compatible(self, other: WorkerInfo) -> None:
+        """Raises IncompatibleWorkerError with the field that differs, when KV can't move between the two."""
+        for name in ("model", "block_size", "num_bytes_per_block", "layout_fingerprint", "key_root", "index_stride"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise IncompatibleWorkerError(
+                    f"worker {self.worker_id} has {name} {_readable(mine)}, "
+                    f"but worker {other.worker_id} of the fleet has {_readable(theirs)}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLoad:
+    """A worker's last load report: what planning needs of it."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_waiting_tokens: int = 0
+    num_reservations: int = 0
+    num_blocks: int = 0
+    num_free_blocks: int = 0
+    max_num_seqs: int = 1
+
+    @staticmethod
+    def from_wire(message: worker_pb2.LoadReport) -> WorkerLoad:
+        return WorkerLoad(
+            num_running=message.num_running,
+            num_waiting=message.num_waiting,
+            num_waiting_tokens=message.num_waiting_tokens,
+            num_reservations=message.num_reservations,
+            num_blocks=message.num_blocks,
+            num_free_blocks=message.num_free_blocks,
+            max_num_seqs=max(1, message.max_num_seqs),
+        )
+
+
+def _readable(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else repr(value)

@@ -1,0 +1,58 @@
+"""What to start on one machine: how many processes of which role, and where the routers listen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from common.config import EngineConfig, IndexConfig, Role, setting
+from common.errors import ConfigError
+
+MAX_PROCESSES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """The processes of `slipstream up`. Engine flags go to every worker, index flags to every process."""
+
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    # For programs: other settings for the workers of one role. None: `engine`.
+    prefill_engine: EngineConfig | None = None
+    decode_engine: EngineConfig | None = None
+    prefill: int = setting(1, "prefill workers to start")
+    decode: int = setting(1, "decode workers to start; with role both: workers that do both")
+    routers: int = setting(1, "routers to start; their ports count up from the given ones")
+    role: Role | None = field(
+        default=None,
+        metadata={
+            "help": "both: start no prefill workers, each decode worker prefills by itself (the aggregated baseline)",
+            "choices": (Role.BOTH,),
+        },
+    )
+    host: str = setting("127.0.0.1", "address that the routers listen on; 0.0.0.0 for all")
+    grpc_port: int = setting(50051, "port of the gRPC API; 0: any free one")
+    http_port: int = setting(8000, "port of the OpenAI HTTP API; 0: any free one")
+    policy: str = setting("prefix_aware", "prefix_aware, round_robin, least_loaded")
+    lease_s: float = setting(10.0, "seconds that a ticket or registration lives without a word")
+    start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
+    log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")
+
+    def __post_init__(self) -> None:
+        for name, least in (("prefill", 0 if self.role is Role.BOTH else 1), ("decode", 1), ("routers", 1)):
+            count = getattr(self, name)
+            if not least <= count <= MAX_PROCESSES:
+                raise ConfigError(name, f"must be from {least} to {MAX_PROCESSES}, is {count}")
+        if self.role not in (None, Role.BOTH):
+            raise ConfigError("role", f"must be both or absent, is {self.role}")
+        for name in ("grpc_port", "http_port"):
+            port = getattr(self, name)
+            if port != 0 and not 1 <= port <= 65536 - self.routers:
+                raise ConfigError(name, f"must be 0 or from 1 to {65536 - self.routers}, is {port}")
+        if self.start_timeout_s <= 0:
+            raise ConfigError("start_timeout_s", f"must be above 0, is {self.start_timeout_s:g}")
+        if self.lease_s <= 0:
+            raise ConfigError("lease_s", f"must be above 0, is {self.lease_s:g}")
+
+    @property
+    def num_workers(self) -> int:
+        return self.decode if self.role is Role.BOTH else self.prefill + self.decode

@@ -1,0 +1,116 @@
+"""`slipstream generate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from common.config import EngineConfig
+from slipstream.cluster_config import ClusterConfig
+from slipstream.commands.interrupt import sigterm_as_interrupt
+from slipstream.commands.settings_command import read_settings, settings_command
+from slipstream.settings import GenerateConfig, Sources
+
+if TYPE_CHECKING:
+    from slipstream.generation import GenerateOptions, Generation
+
+
+@settings_command("generate", short_help="Stream one answer from a running router, or from a fleet of its own.")
+@click.argument("prompt", required=False)
+@click.option("--local", is_flag=True, help="start a fleet on this machine, answer, and stop it")
+@click.option("--chat/--raw", default=None, help="as a chat message, or as it stands [default: chat if the model can]")
+@click.option("--max-tokens", type=int, default=256, show_default=True, help="tokens to generate at most")
+@click.option("--temperature", type=float, help="0 is greedy [default: 1]")
+@click.option("--top-p", type=float, help="probability mass kept [default: 1]")
+@click.option("--top-k", type=int, help="tokens kept; 0: all [default: 0]")
+@click.option("--seed", type=int, help="the same seed draws the same answer")
+@click.option("--stop", multiple=True, help="a text that ends the answer; repeatable")
+@click.option("--ignore-eos", is_flag=True, help="go on after the model's end-of-sequence token")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object with text, tokens, usage and timings")
+def generate(
+    sources: Sources, prompt: str | None, local: bool, chat: bool | None, as_json: bool, **sampling: Any
+) -> int:
+    """Stream an answer to PROMPT (or to standard input) from a running router.
+
+    With --local it starts a fleet on this machine first and stops it afterwards; the engine settings below are for
+    that fleet. Otherwise --served-model-name says which of the router's models to ask.
+
+    \b
+    Examples:
+      slipstream generate "Why is the sky blue?"
+      slipstream generate --raw --temperature 0 --max-tokens 32 "The capital of France is"
+      slipstream generate --local "Hello"
+      cat notes.txt | slipstream generate --target 10.0.0.1:50051
+    """
+    config = read_settings(GenerateConfig, sources)
+    if prompt is None and sys.stdin.isatty():
+        raise click.UsageError("give a PROMPT, or pipe one in")
+    text = prompt if prompt is not None else sys.stdin.read()
+    options = _options(sampling)
+    if not local:
+        options["model"] = config.engine.served_model_name or ""
+    with _targets(config, local) as targets:
+        answer = _ask(config, targets, text, chat, options, as_json)
+    if as_json:
+        click.echo(json.dumps(_as_json(answer), ensure_ascii=False))
+    return 0
+
+
+def _ask(
+    config: GenerateConfig, targets: list[str], text: str, chat: bool | None, options: GenerateOptions, as_json: bool
+) -> Generation:
+    from slipstream.client import Client
+    from slipstream.commands.answer import stream_answer, summary
+
+    with Client(targets, timeout_s=config.client.timeout_s) as client:
+        answer = stream_answer(client, text, chat, options, echo=not as_json)
+    if not as_json:
+        click.secho(summary(answer), dim=True, err=True)
+    return answer
+
+
+@contextmanager
+def _targets(config: GenerateConfig, local: bool) -> Iterator[list[str]]:
+    if not local:
+        yield list(config.client.target)
+        return
+    from slipstream.commands.progress import StartProgress
+    from slipstream.launcher import Cluster
+
+    progress = StartProgress()
+    cluster = Cluster(_local_cluster(config.engine), on_event=progress.show)
+    with sigterm_as_interrupt(), closing(cluster):
+        with progress:
+            cluster.start()
+        yield cluster.grpc_addresses
+
+
+def _local_cluster(engine: EngineConfig) -> ClusterConfig:
+    return ClusterConfig(engine=engine, grpc_port=0, http_port=0)
+
+
+def _options(sampling: dict[str, Any]) -> GenerateOptions:
+    given: Any = {
+        name: value for name, value in sampling.items() if value is not None and value is not False and value != ()
+    }
+    options: GenerateOptions = given
+    return options
+
+
+def _as_json(answer: Generation) -> dict[str, Any]:
+    choice = answer.choices[0]
+    return {
+        "request_id": answer.request_id,
+        "text": choice.text,
+        "token_ids": choice.token_ids,
+        "finish_reason": choice.finish_reason,
+        "usage": dataclasses.asdict(answer.usage),
+        "timings": dataclasses.asdict(answer.timings),
+        "route": dataclasses.asdict(answer.route),
+    }

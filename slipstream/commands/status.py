@@ -1,0 +1,97 @@
+"""`slipstream status`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slipstream.commands.settings_command import read_settings, settings_command
+from slipstream.settings import ClientConfig, Sources
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from slipstream.fleet_status import FleetStatus, RouterStatus, WorkerStatus
+
+COLUMNS = ("worker", "role", "state", "model", "blocks", "cached", "running", "queue", "hit rate", "backend", "address")
+
+
+@settings_command("status", short_help="Print a table of the fleet.")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON object instead of a table")
+@click.option("--watch", type=click.FloatRange(min=0.1), metavar="SECONDS", help="print again every so many seconds")
+def status(sources: Sources, as_json: bool, watch: float | None) -> int:
+    """Print the fleet as a router sees it: each worker's role, state, KV blocks, batch, queue and prefix hit rate.
+
+    \b
+    Examples:
+      slipstream status
+      slipstream status --target 10.0.0.1:50051 --watch 2
+    """
+    config = read_settings(ClientConfig, sources)
+    from slipstream.client import Client
+
+    with Client(config.target, timeout_s=config.timeout_s) as client:
+        while True:
+            fleet = client.status()
+            _print(fleet, as_json)
+            if watch is None:
+                return 0
+            time.sleep(watch)
+
+
+def _print(fleet: FleetStatus, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(fleet)))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(fleet_table(fleet))
+    if fleet.router is not None:
+        console.print(router_line(fleet.router), soft_wrap=True)
+
+
+def fleet_table(fleet: FleetStatus) -> Table:
+    """One row per worker."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*COLUMNS, box=box.SIMPLE)
+    for worker in fleet.workers:
+        table.add_row(*_cells(worker))
+    return table
+
+
+def router_line(router: RouterStatus) -> str:
+    """What a router says of itself."""
+    parts: list[Any] = [
+        router.router_id,
+        "ready" if router.ready else "not ready",
+        f"{router.num_active_requests} active requests",
+        f"up {router.uptime_s:.0f} s",
+        f"version {router.version}",
+    ]
+    if router.index_degraded:
+        parts.append("the prefix index does not answer, routing goes by load")
+    return "router " + ", ".join(parts)
+
+
+def _cells(worker: WorkerStatus) -> tuple[str, ...]:
+    load = worker.load
+    return (
+        worker.worker_id,
+        worker.role,
+        worker.state if worker.reachable else "unreachable",
+        worker.model,
+        f"{load.num_used_blocks}/{load.num_blocks}",
+        str(load.num_cached_blocks),
+        f"{load.num_running}/{load.max_num_seqs}",
+        str(load.num_waiting),
+        "-" if load.hit_rate is None else f"{load.hit_rate:.0%}",
+        worker.backend,
+        worker.address,
+    )

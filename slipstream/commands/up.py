@@ -1,0 +1,100 @@
+"""`slipstream up`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from slipstream.cluster_config import ClusterConfig
+from slipstream.commands.interrupt import sigterm_as_interrupt
+from slipstream.commands.settings_command import read_settings, settings_command
+from slipstream.settings import Sources
+
+if TYPE_CHECKING:
+    from slipstream.launcher import Cluster
+
+WATCH_INTERVAL_S = 0.2
+FIRST_PROMPT = "What is a slipstream? Answer in one sentence."
+FIRST_PROMPT_MAX_TOKENS = 64
+
+
+@settings_command("up", short_help="Start a whole fleet on this machine and serve until Ctrl-C.")
+@click.option("--prompt", default=FIRST_PROMPT, show_default=True, help="the first prompt, answered when all is ready")
+@click.option("--no-prompt", is_flag=True, help="ask no first prompt")
+def up(sources: Sources, prompt: str, no_prompt: bool) -> int:
+    """Start a whole fleet on this machine: prefix index, prefill and decode workers, routers. Serve until Ctrl-C.
+
+    Without further ado it serves a small real model, which is prepared on the first start. When a process ends by
+    itself its last words are shown and the others go on serving; when the last router, prefill worker or decode
+    worker is gone, everything stops with exit code 1.
+
+    \b
+    Examples:
+      slipstream up
+      slipstream up --prefill 2 --decode 2 --model /models/llama
+      slipstream up --role both --no-prompt        (one engine that does both: the baseline)
+    """
+    config = read_settings(ClusterConfig, sources)
+    from slipstream.commands.progress import StartProgress
+    from slipstream.launcher import Cluster
+
+    started_s = time.monotonic()
+    with (
+        sigterm_as_interrupt(),
+        StartProgress() as progress,
+        closing(Cluster(config, on_event=progress.show)) as cluster,
+    ):
+        cluster.start()
+        progress.done()
+        try:
+            _announce(cluster, time.monotonic() - started_s)
+            if not no_prompt:
+                _first_answer(cluster, prompt)
+            return _serve(cluster)
+        except KeyboardInterrupt:
+            click.echo("\nstopping")
+            return 0
+
+
+def _announce(cluster: Cluster, elapsed_s: float) -> None:
+    click.secho(f"\nReady after {elapsed_s:.1f} s", bold=True)
+    for grpc_address, http_url in zip(cluster.grpc_addresses, cluster.http_urls, strict=True):
+        click.echo(f"  gRPC         {grpc_address}")
+        click.echo(f"  OpenAI HTTP  {http_url}/v1")
+    click.echo(f"  index        {cluster.index_url}")
+    click.echo(f"  logs         {cluster.log_dir}")
+    click.echo("Ctrl-C stops everything.\n")
+
+
+def _first_answer(cluster: Cluster, prompt: str) -> None:
+    from common.errors import SlipstreamError
+    from slipstream.client import Client
+    from slipstream.commands.answer import stream_answer, summary
+
+    click.secho(f"> {prompt}", bold=True)
+    with Client(cluster.grpc_addresses) as client:
+        try:
+            answer = stream_answer(client, prompt, None, {"max_tokens": FIRST_PROMPT_MAX_TOKENS}, echo=True)
+        except SlipstreamError as error:
+            click.echo(f"the first prompt failed: {error}", err=True)
+            return
+    click.secho(summary(answer) + "\n", dim=True)
+
+
+def _serve(cluster: Cluster) -> int:
+    from slipstream.commands.progress import describe_end
+
+    index_lost = False
+    while True:
+        for child in cluster.newly_ended():
+            click.echo(describe_end(child), err=True)
+        if cluster.index_lost() and not index_lost:
+            index_lost = True
+            click.echo("the prefix index ended; routing goes on by load alone", err=True)
+        if (kind := cluster.missing_kind()) is not None:
+            click.echo(f"error: no {kind} process is left, so nothing can be served; stopping", err=True)
+            return 1
+        time.sleep(WATCH_INTERVAL_S)

@@ -1,0 +1,115 @@
+"""A real gRPC server that answers as it is told to: a router for tests of what calls one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from protos import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc, sampling_pb2
+
+
+@dataclass(kw_only=True)
+class Script:
+    """What the next calls get. `words` are the tokens of an answer, one message each."""
+
+    words: tuple[str, ...] = ("The ", "sky ", "is blue.")
+    fail_after: int | None = None  # messages before the failure
+    code: grpc.StatusCode = grpc.StatusCode.INTERNAL
+    details: str = "broken"
+    trailers: tuple[tuple[str, str], ...] = ()
+    endless: bool = False
+    has_chat_template: bool = True
+    requests: list[inference_pb2.GenerateRequest] = field(default_factory=list)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class ScriptedRouter(inference_pb2_grpc.InferenceServicer, admin_pb2_grpc.AdminServicer):
+    def __init__(self) -> None:
+        self.script = Script()
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=8), options=[("grpc.so_reuseport", 0)])
+        inference_pb2_grpc.add_InferenceServicer_to_server(self, self._server)
+        admin_pb2_grpc.add_AdminServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop(0).wait()
+
+    def Generate(self, request: inference_pb2.GenerateRequest, context: Any) -> Iterator[Any]:
+        script = self.script
+        script.requests.append(request)
+        context.add_callback(script.cancelled.set)
+        if request.WhichOneof("prompt") == "chat" and not script.has_chat_template:
+            context.set_trailing_metadata((("slipstream-field", "messages"),))
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "messages: this model has no chat template")
+        for index, word in enumerate(script.words):
+            if script.fail_after == index:
+                context.set_trailing_metadata(script.trailers)
+                context.abort(script.code, script.details)
+            yield _message(request, index, word)
+        while script.endless and context.is_active():
+            time.sleep(0.01)
+        yield _last_message(request, len(script.words))
+
+    def ListModels(self, request: Any, context: Any) -> inference_pb2.ListModelsResponse:
+        card = inference_pb2.ModelCard(id="tiny", max_model_len=128, vocab_size=300, created_s=1)
+        return inference_pb2.ListModelsResponse(models=[card])
+
+    def Status(self, request: Any, context: Any) -> admin_pb2.StatusResponse:
+        worker = admin_pb2.WorkerStatus(
+            worker_id="decode-0",
+            role=2,
+            state=2,
+            model="tiny",
+            address="127.0.0.1:7001",
+            reachable=True,
+            backend="torch",
+            load={
+                "num_blocks": 100,
+                "num_free_blocks": 60,
+                "num_cached_blocks": 30,
+                "num_running": 3,
+                "num_waiting": 7,
+                "max_num_seqs": 64,
+                "prefix_query_tokens": 200,
+                "prefix_hit_tokens": 50,
+            },
+        )
+        router = admin_pb2.RouterStatus(router_id="router-0", ready=True, uptime_s=12, version="0.1.0")
+        return admin_pb2.StatusResponse(workers=[worker], router=router)
+
+    def ResetPrefixCache(self, request: Any, context: Any) -> admin_pb2.ResetPrefixCacheResponse:
+        return admin_pb2.ResetPrefixCacheResponse(num_dropped_blocks=30)
+
+    def CheckIntegrity(self, request: Any, context: Any) -> admin_pb2.CheckIntegrityResponse:
+        return admin_pb2.CheckIntegrityResponse(num_blocks=100, num_free_blocks=100)
+
+
+def _message(request: inference_pb2.GenerateRequest, index: int, word: str) -> inference_pb2.GenerateResponse:
+    choices = [
+        inference_pb2.ChoiceDelta(index=choice, first_index=index, token_ids=[100 + index], text=word)
+        for choice in range(request.sampling.n if request.sampling.HasField("n") else 1)
+    ]
+    return inference_pb2.GenerateResponse(request_id="r1", choices=choices)
+
+
+def _last_message(request: inference_pb2.GenerateRequest, num_tokens: int) -> inference_pb2.GenerateResponse:
+    choices = [
+        inference_pb2.ChoiceDelta(
+            index=choice, first_index=num_tokens, finish_reason=sampling_pb2.FINISH_REASON_STOP, stop_string="\n"
+        )
+        for choice in range(request.sampling.n if request.sampling.HasField("n") else 1)
+    ]
+    return inference_pb2.GenerateResponse(
+        request_id="r1",
+        choices=choices,
+        usage=inference_pb2.Usage(prompt_tokens=5, cached_tokens=2, generated_tokens=num_tokens),
+        timings=inference_pb2.Timings(ttft_ms=20, total_ms=50),
+        route=inference_pb2.RouteTaken(prefill_worker="prefill-0", decode_worker="decode-0", attempts=1),
+    )
