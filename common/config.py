@@ -77,8 +77,9 @@ class IndexConfig:
         _check_positive("index_stride", self.index_stride)
         if self.index_deadline_ms <= 0:
             raise ConfigError("index_deadline_ms", f"must be above 0, is {self.index_deadline_ms}")
-        if self.index_url is not None and not self.index_url.startswith(("redis://", "rediss://", "unix://")):
-            raise ConfigError("index_url", f"must start with redis://, rediss:// or unix://, is {self.index_url!r}")
+        schemes = ("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://")
+        if self.index_url is not None and not self.index_url.startswith(schemes):
+            raise ConfigError("index_url", f"must start with one of {', '.join(schemes)}, is {self.index_url!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import grpc
 
 from common.config import Role
+from common.errors import IncompatibleWorkerError
 from common.net.leg_codec import encode_leg
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
 from common.request import Leg, RequestId
@@ -36,7 +37,7 @@ _END_REASONS = {
 
 
 class Attachment:
-    """`on_hello` gets the registration each time the stream comes up, `on_load` each load report."""
+    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report."""
 
     def __init__(
         self,
@@ -86,6 +87,8 @@ class Attachment:
                 delay_s = RECONNECT_DELAY_S
             except grpc.aio.AioRpcError as error:
                 logger.debug("stream to %s: %s", self._worker_id, error.details())
+            except IncompatibleWorkerError as error:
+                logger.error("refused: %s", error)
             finally:
                 self._lose()
             await asyncio.sleep(delay_s)
@@ -105,7 +108,10 @@ class Attachment:
             writer = asyncio.create_task(self._write_all(call))
             try:
                 while (message := await call.read()) is not grpc.aio.EOF:
-                    self._dispatch(message.step)
+                    if message.WhichOneof("kind") == "hello":
+                        self._on_hello(message.hello)
+                    else:
+                        self._dispatch(message.step)
             finally:
                 writer.cancel()
         finally:

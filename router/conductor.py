@@ -55,9 +55,11 @@ class Conductor:
         deadline_s = self._request.deadline_s
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 await self._run_choices(tuple(range(self._request.sampling.n)))
         except TimeoutError:
+            if not limit.expired():
+                raise
             raise DeadlineExceededError(f"deadline_ms: {self._request.command.deadline_s} s have passed") from None
 
     async def _run_choices(self, choices: tuple[int, ...]) -> None:

@@ -161,12 +161,18 @@ class LegAttempt:
             case EndReason.TRANSFER_FAILED:
                 sink = self._decode.info.worker_id if self._decode else end.worker_id
                 raise AttemptLostError(sink, f"transfer: {end.message}")
-            case EndReason.CANCELLED if not self._open.intersection(choices):
+            case EndReason.CANCELLED:
                 self._unended.difference_update(choices)
+                if self._open.intersection(choices):
+                    raise AttemptLostError(end.worker_id, f"worker {end.worker_id} cancelled it")
             case _:
                 raise error_from_status(end.status or SlipstreamError.status, end.message)
 
     def _take_loss(self, worker_id: WorkerId) -> None:
+        if not any(
+            worker is not None and worker.info.worker_id == worker_id for worker in (self._prefill, self._decode)
+        ):
+            return  # a candidate that was passed over
         spent = self._committed and self._prefill is not None and worker_id == self._prefill.info.worker_id
         if spent or not self._open:
             self._awaits_hand_over = False  # what it had to give is given

@@ -116,7 +116,7 @@ async def _serve(config: RouterConfig) -> int:
         admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, status), server.server)
         await server.start(["slipstream.v1.Inference", "slipstream.v1.Admin"])
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        app = create_app(core, text_workers, metrics, readiness)
+        app = create_app(core, text=text, metrics=metrics, readiness=readiness.why_not)
         http = await serve_http(app, config.host, config.http_port)
         stack.push_async_callback(http.stop)
         await server.set_serving(True)

@@ -29,6 +29,10 @@ class Readiness:
         self.ready = False
         self.reason = "no worker has registered yet"
 
+    def why_not(self) -> str | None:
+        """Why the service is not ready; None when it is."""
+        return None if self.ready else self.reason
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:

@@ -13,10 +13,6 @@ WORKER_ENVIRONMENT = {
     # Unbounded spinning of libgomp costs 4 to 40 times on shared cores, no spinning costs at each of the about 200
     # parallel regions of a step. Read when torch is loaded.
     "GOMP_SPINCOUNT": "10000",
-    # Megabyte messages must not be mapped and unmapped one by one: 1.1 to 2.0 GB/s on a raw gRPC stream. Read by
-    # the C library when the process starts.
-    "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
-    "MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),
 }
 
 

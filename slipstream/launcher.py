@@ -30,7 +30,8 @@ from slipstream.readiness import router_readiness
 
 POLL_INTERVAL_S = 0.02
 READINESS_INTERVAL_S = 0.1
-STOP_GRACE_S = 10.0
+# Longer than a worker drains.
+STOP_GRACE_S = 15.0
 CONFIG_ERROR_EXIT_CODE = 2
 SLIPSTREAM_PROGRAM = (sys.executable, "-m", "slipstream")
 
@@ -96,6 +97,7 @@ class Cluster:
         deadline_s = time.monotonic() + self.config.start_timeout_s
         try:
             self._log_dir = self._make_log_dir()
+            self._prepare_models()
             if self.index_url is None:
                 started_s = time.monotonic()
                 self._index = EmbeddedIndexServer()
@@ -159,8 +161,8 @@ class Cluster:
                 address=str(told["address"]),
                 role=Role(told["role"]),
             )
-            for name, told in self._told.items()
-            if "worker_id" in told
+            for name in self._children
+            if "worker_id" in (told := self._told.get(name, {}))
         ]
 
     def child(self, name: str) -> Child:
@@ -189,6 +191,18 @@ class Cluster:
     def index_lost(self) -> bool:
         """Whether the index server that the cluster started has ended: routing then goes by load alone."""
         return self._index is not None and not self._index.is_alive()
+
+    def _prepare_models(self) -> None:
+        """Downloads and converts what is no folder yet, once, before several processes would do it side by side."""
+        engines = (self.config.engine, self.config.prefill_engine, self.config.decode_engine)
+        for model in sorted({engine.model for engine in engines if engine is not None}):
+            if Path(model).is_dir():
+                continue
+            from common.checkpoint import resolve_model  # loads the hub's client, which a folder does not need
+
+            started_s = time.monotonic()
+            self._emit("model", f"preparing {model}", started_s)
+            self._emit("model", str(resolve_model(model)), started_s)
 
     def _make_log_dir(self) -> Path:
         if self.config.log_dir is None:

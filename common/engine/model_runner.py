@@ -12,6 +12,7 @@ from common.engine.logprobs import token_logprobs
 from common.engine.sampled_token import SampledToken, SequenceResult
 from common.engine.sampler import Sampler, SamplingRow
 from common.engine.scheduler_output import ScheduledSequence, SchedulerOutput
+from common.engine.single_thread import single_thread
 from common.model.causal_lm import CausalLM
 from common.request import TokenLogprob
 
@@ -57,7 +58,8 @@ class ModelRunner:
         if not scheduled:
             return [], []
         logits = self._model.logits(hidden[logits_indices])  # [num_logits, vocab_size] float32
-        broken: list[bool] = (~logits.amax(dim=-1).isfinite()).tolist()
+        with single_thread(logits.device):
+            broken: list[bool] = (~logits.amax(dim=-1).isfinite()).tolist()
         rows = [
             SamplingRow(
                 logits_row=index,
@@ -90,5 +92,6 @@ class ModelRunner:
             offset = first_row - entry.start
             logits = self._model.logits(hidden[start + offset : stop + offset])
             predicted = sequence.token_ids[start + 1 : stop + 1].tolist()
-            logprobs += token_logprobs(logits, predicted, [num_top] * len(predicted))
+            with single_thread(logits.device):
+                logprobs += token_logprobs(logits, predicted, [num_top] * len(predicted))
         return tuple(logprobs)

@@ -15,8 +15,12 @@ import torch
 
 from common.request import SamplingParams
 
-# Most nuclei are this small; finding 1,024 of 49,152 tokens costs a fraction of sorting them all.
-NUCLEUS_GUESS = 1024
+# A nucleus is looked for among so many of the most likely tokens, then among more, then among all: nearly all are
+# found in the first, at a tenth of the cost of the second on a CPU.
+NUCLEUS_GUESSES = (64, 1024)
+# Rows worked on at once: on a CPU so few that the float64 work stays in cache and its buffers are reused.
+CPU_ROWS = 8
+DEVICE_ROWS = 256
 
 
 def draw_tokens(
@@ -25,11 +29,22 @@ def draw_tokens(
     uniforms: npt.NDArray[np.float64],  # [num_rows] in [0, 1)
 ) -> list[int]:
     """One token id per row: inverse CDF over the kept tokens in token-id order, accumulated in float64."""
+    num_rows = CPU_ROWS if logits.device.type == "cpu" else DEVICE_ROWS
+    token_ids: list[int] = []
+    for start in range(0, len(logits), num_rows):
+        part = slice(start, start + num_rows)
+        token_ids += _draw_part(logits[part], sampling[part], uniforms[part])
+    return token_ids
+
+
+def _draw_part(
+    logits: torch.Tensor, sampling: Sequence[SamplingParams], uniforms: npt.NDArray[np.float64]
+) -> list[int]:
     weights = _weights(logits, sampling)
     _keep_top_k(weights, sampling)
     _keep_top_p(weights, sampling)
     cumulative = weights.cumsum(dim=-1)
-    totals = cumulative[:, -1:]
+    totals = cumulative[:, -1:].contiguous()
     targets = torch.from_numpy(uniforms).to(weights.device)[:, None] * totals
     drawn = torch.searchsorted(cumulative, targets, right=True)
     # u * total may round up to total: the last kept token then.
@@ -70,12 +85,14 @@ def _keep_top_p(weights: torch.Tensor, sampling: Sequence[SamplingParams]) -> No
     selected = weights[rows]
     shares = torch.tensor([sampling[row].top_p for row in rows], dtype=torch.float64, device=weights.device)
     wanted = shares[:, None] * selected.sum(dim=-1, keepdim=True)
-    guess = min(NUCLEUS_GUESS, weights.shape[-1])
-    thresholds, found = _nucleus_thresholds(selected.topk(guess, dim=-1).values, wanted)
-    if not bool(found.all()):
-        missing = ~found[:, 0]
-        ordered = selected[missing].sort(dim=-1, descending=True).values
-        thresholds[missing] = _nucleus_thresholds(ordered, wanted[missing])[0]
+    thresholds = torch.empty_like(wanted)
+    missing = torch.arange(len(rows), device=weights.device)
+    for guess in (*NUCLEUS_GUESSES, weights.shape[-1]):
+        ordered = selected[missing].topk(min(guess, weights.shape[-1]), dim=-1).values
+        thresholds[missing], found = _nucleus_thresholds(ordered, wanted[missing])
+        missing = missing[~found[:, 0]]
+        if not len(missing):
+            break
     weights[rows] = selected * (selected >= thresholds)
 
 

@@ -12,6 +12,7 @@ from common.engine.penalty_counts import PenaltyCounts
 from common.engine.philox import uniforms
 from common.engine.random_draw import draw_tokens
 from common.engine.sampled_token import SampledToken
+from common.engine.single_thread import single_thread
 from common.request import SamplingParams
 
 
@@ -38,11 +39,15 @@ class Sampler:
 
     def sample(self, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """One token per row. `logits` is [num_logits, vocab_size] float32 and is not changed."""
+        with single_thread(logits.device):
+            return self._sample(logits, rows)
+
+    def _sample(self, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
         if [row.logits_row for row in rows] != list(range(len(logits))):
             logits = logits[[row.logits_row for row in rows]]
         adjusted = self._adjust(logits, rows)
-        token_ids: list[int] = adjusted.argmax(dim=-1).tolist()
         drawn_rows = [index for index, row in enumerate(rows) if not row.sampling.greedy]
+        token_ids = [0] * len(rows) if len(drawn_rows) == len(rows) else _most_likely(adjusted)
         if drawn_rows:
             drawn = self._draw(adjusted, rows, drawn_rows)
             for index, token_id in zip(drawn_rows, drawn, strict=True):
@@ -90,6 +95,16 @@ class Sampler:
         )
         for index, logprob in zip(wanted, logprobs, strict=True):
             tokens[index] = SampledToken(tokens[index].token_id, logprob)
+
+
+def _most_likely(logits: torch.Tensor) -> list[int]:
+    """The first of the greatest of each row."""
+    if logits.device.type == "cpu":
+        # numpy takes 0.2 ms for 64 rows of 49,152 where torch takes 5 to 11, on two shared cores.
+        token_ids: list[int] = logits.numpy().argmax(axis=1).tolist()
+        return token_ids
+    token_ids = logits.argmax(dim=-1).tolist()
+    return token_ids
 
 
 def _changes_logits(row: SamplingRow) -> bool:

@@ -21,10 +21,8 @@ class BackgroundTask:
         task, self._task = self._task, None
         if task is None:
             return False
-        # Before Python 3.12 wait_for(), which redis-py uses, may swallow a cancellation: ask until it is heard.
-        while not task.done():
-            task.cancel()
-            await asyncio.wait([task], timeout=0.1)
+        task.cancel()
+        await asyncio.wait([task])
         if not task.cancelled():
             task.result()
         return True

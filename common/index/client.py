@@ -6,6 +6,7 @@ the network into `IndexUnavailableError`, so that nothing of redis leaves common
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import resources
@@ -100,6 +101,18 @@ class IndexClient:
         await self._redis.aclose()
 
     async def _execute(self, key: bytes, arguments: Sequence[Argument]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        num_cancels = task.cancelling()
+        try:
+            return await self._send(key, arguments)
+        finally:
+            # redis-py swallows a cancellation now and then (by wait_for() of Python 3.11 and by its own handlers).
+            # A loop that is being stopped, or a call whose time is over, must hear of it.
+            if task.cancelling() > num_cancels:
+                raise asyncio.CancelledError
+
+    async def _send(self, key: bytes, arguments: Sequence[Argument]) -> Any:
         execute: Callable[..., Awaitable[Any]] = self._redis.execute_command
         if isinstance(self._redis, RedisCluster):
             # Given the node, redis-py neither parses the command nor asks the server where its keys are.

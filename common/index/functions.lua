@@ -260,13 +260,14 @@ local function clear(keys, args)
 end
 
 -- args: milliseconds after which a silent worker is dead, milliseconds until the next sweep of this shard, nonce.
--- Ends speculations, retires the dead, frees cooled slots. Returns a slot that wants clearing, or -1.
+-- Ends speculations, retires the dead, frees cooled slots. Returns slots that want clearing, none
+-- when another sweep was just now.
 local function sweep(keys, args)
   local k = names(keys)
   local now, dead_after = now_ms(), tonumber(args[1])
   local last = tonumber(redis.call('HGET', k.meta, 'swept_at') or '0')
   if now < last + tonumber(args[2]) then
-    return BUSY
+    return {}
   end
   redis.call('HSET', k.meta, 'swept_at', now)
   local none_overdue = expire_guesses(k, now, 64)
@@ -284,7 +285,7 @@ local function sweep(keys, args)
       redis.call('HSET', k.points, VERSION, args[3])
     end
   end
-  return tonumber(redis.call('SRANDMEMBER', k.dirty) or '-1')
+  return redis.call('SRANDMEMBER', k.dirty, 16)
 end
 
 -- args: slot, owner, life in milliseconds, nonce, then the keys. Enters a worker, for a short life, at points

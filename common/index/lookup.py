@@ -62,14 +62,17 @@ class IndexLookup:
 
     async def depth(self, keys: Sequence[bytes]) -> LookupResult:
         """`keys`: the points of a prompt (`IndexSpace.point_keys`), shortest prefix first. Never raises."""
-        points: list[Holders | None] = [None] * len(keys)
-        if len(self._readers) == 1:
-            degraded = bool(keys) and not await self._read(0, keys, range(len(keys)), points)
+        points: Sequence[Holders | None] | None
+        if len(self._readers) == 1 and keys:
+            reader = self._readers[0]
+            points = await self._in_time(reader, lambda: reader.read(keys))
+            degraded = points is None
         else:
-            places = self._places(keys)
-            reads = (self._read(shard, keys, indices, points) for shard, indices in places.items())
+            filled: list[Holders | None] = [None] * len(keys)
+            reads = (self._read(shard, keys, indices, filled) for shard, indices in self._places(keys).items())
             degraded = not all(await asyncio.gather(*reads))
-        return LookupResult(depths=walk(points), num_points=len(keys), degraded=degraded)
+            points = filled
+        return LookupResult(depths=walk(points or ()), num_points=len(keys), degraded=degraded)
 
     async def speculate(self, worker: WorkerRef, keys: Sequence[bytes], life_s: float | None = None) -> bool:
         """Enters a worker at points that it was just given to compute, so that siblings of the request meet there.

@@ -36,9 +36,10 @@ def walk(points: Sequence[Holders | None]) -> dict[WorkerRef, PrefixDepth]:
     None is a point whose shard did not answer: whoever holds a deeper one holds it too, since workers evict
     the deepest first.
     """
+    distinct = [point for point in {id(point): point for point in points}.values() if point is not None]
     depths: list[dict[WorkerRef, int]] = []
     for tier in Tier:
-        same = tier > 0 and all(point is None or point.within[tier] is point.within[tier - 1] for point in points)
+        same = tier > 0 and all(point.within[tier] is point.within[tier - 1] for point in distinct)
         depths.append(depths[-1] if same else _depths(points, tier))
     device, host, disk, speculative = depths
     return {
@@ -67,8 +68,12 @@ def _depths(points: Sequence[Holders | None], tier: Tier) -> dict[WorkerRef, int
     depth = 0  # points up to the last one that is known to be held
     # Neighbouring points mostly have the same holders, as one object: what contains `alive` once always does.
     supersets: set[int] = set()
+    previous: Holders | None = None
     for index, point in enumerate(points):
         if point is None:
+            continue
+        if point is previous:
+            depth = index + 1
             continue
         held = point.within[tier]
         if alive is None:
@@ -80,6 +85,7 @@ def _depths(points: Sequence[Holders | None], tier: Tier) -> dict[WorkerRef, int
         if not alive:
             break
         supersets.add(id(held))
+        previous = point
         depth = index + 1
     depths.update(dict.fromkeys(alive or (), depth))
     return depths

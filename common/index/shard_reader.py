@@ -29,7 +29,7 @@ class ShardReader:
         self._version: bytes | None = None
         self._workers: dict[int, WorkerRef] = {}  # live slot → worker
         self._slots: dict[WorkerRef, tuple[int, bytes]] = {}  # live worker → slot, owner
-        self._decoded: dict[bytes, Holders] = {}
+        self._decoded: dict[bytes | None, Holders] = {None: NOBODY}
         self._failed = False
         self._probe_at = 0.0
 
@@ -66,14 +66,10 @@ class ShardReader:
             return [NOBODY] * len(keys)  # empty, or just flushed
         if version != self._version:
             await self._refresh(version)
-        decoded = self._decoded
-        answer = []
-        for value in values:
-            if value is None:
-                answer.append(NOBODY)
-            else:
-                answer.append(decoded.get(value) or self._decode(value))
-        return answer
+        answer = list(map(self._decoded.get, values))
+        return [
+            self._decode(value) if holders is None else holders for value, holders in zip(values, answer, strict=True)
+        ]
 
     async def speculate(self, worker: WorkerRef, keys: Sequence[bytes], life_ms: int, nonce: bytes) -> bool:
         """True when entered, False where the worker owns no slot. Raises IndexUnavailableError."""
@@ -95,7 +91,8 @@ class ShardReader:
             if live:
                 workers[int(slot_text)] = worker
                 slots[worker] = (int(slot_text), owner)
-        self._version, self._workers, self._slots, self._decoded = version, workers, slots, {}
+        self._version, self._workers, self._slots = version, workers, slots
+        self._decoded = {None: NOBODY}
 
     def _decode(self, value: bytes) -> Holders:
         entries: dict[WorkerRef, Tier] = {}
@@ -104,7 +101,7 @@ class ShardReader:
             if worker is not None:
                 entries[worker] = tier
         if len(self._decoded) >= MAX_DECODED:
-            self._decoded.clear()
+            self._decoded = {None: NOBODY}
         holders = holders_of(entries) if entries else NOBODY
         self._decoded[value] = holders
         return holders

@@ -53,21 +53,26 @@ class IndexSweeper:
     async def sweep(self, keys: ShardKeys) -> None:
         """One round on one shard, unless another sweeper had one just now. Raises IndexUnavailableError."""
         config = self._config
-        slot = await self._client.call(
+        retired = await self._client.call(
             "slipstream_sweep_v1",
             keys.all(),
             round(config.dead_after_s * 1000),
             round(config.interval_s * 1000),
             secrets.token_bytes(8),
         )
-        while slot >= 0:
+        for slot in retired:
+            if not await self._clear(keys, int(slot)):
+                return
+
+    async def _clear(self, keys: ShardKeys, slot: int) -> bool:
+        """Slice by slice. False when another sweeper has taken the next slice."""
+        interval_ms = round(self._config.slice_interval_s * 1000)
+        while True:
             left = await self._client.call(
-                "slipstream_clear_v1",
-                keys.all(slot),
-                slot,
-                config.slice_points,
-                round(config.slice_interval_s * 1000),
+                "slipstream_clear_v1", keys.all(slot), slot, self._config.slice_points, interval_ms
             )
-            if left <= 0:
-                return  # cleared, or another sweeper has this slice
-            await asyncio.sleep(config.slice_interval_s)
+            if left < 0:
+                return False
+            await asyncio.sleep(self._config.slice_interval_s)
+            if left == 0:
+                return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -14,7 +14,7 @@ from common.net.status import code_of, details_of
 
 logger = logging.getLogger(__name__)
 
-Handler = grpc.RpcMethodHandler[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):

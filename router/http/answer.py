@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -19,6 +20,8 @@ _logger = logging.getLogger(__name__)
 
 # Shaping and encoding more tokens than this takes over a millisecond and goes to a thread.
 INLINE_TOKENS = 500
+
+_Take = Callable[[int, GenerateEvent], Awaitable[None]]  # prompt index, event
 
 _SSE_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -97,7 +100,7 @@ class Answer:
         await self._send_events(send, last)
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _generate_all(self, commands: Any, take: Any) -> None:
+    async def _generate_all(self, commands: Sequence[GenerateCommand], take: _Take) -> None:
         if len(commands) == 1:
             await self._generate(0, commands[0], take)
             return
@@ -106,13 +109,15 @@ class Answer:
             for prompt_index, command in enumerate(commands):
                 group.create_task(self._generate(prompt_index, command, take))
 
-    async def _generate(self, prompt_index: int, command: GenerateCommand, take: Any) -> None:
-        async with aclosing(self._generator.generate(command)) as events:
+    async def _generate(self, prompt_index: int, command: GenerateCommand, take: _Take) -> None:
+        # Closed at once when this is cancelled or `take` fails; a garbage collector would take its time.
+        events = cast("AsyncGenerator[GenerateEvent, None]", self._generator.generate(command))
+        async with aclosing(events):
             async for event in events:
                 await take(prompt_index, event)
 
     async def _send_events(self, send: Send, events: list[bytes]) -> None:
-        """Server-sent events in one write. The response starts with the first, so that errors before it have a status."""
+        """Server-sent events in one write. The response starts with the first: an error before it has a status."""
         if not events:
             return
         if not self._started:

@@ -34,6 +34,7 @@ class CompletionAnswer:
         self._echo_texts = echo_texts
         self._logprob_offsets: dict[int, int] = {}  # choice -> characters told in logprobs so far
         self._begun: set[int] = set()  # choices that were streamed from
+        self._prompt_token_ids: dict[int, tuple[int, ...]] = {}  # prompt -> ids, when they have come
 
     @property
     def streaming(self) -> Streaming:
@@ -69,15 +70,14 @@ class CompletionAnswer:
         return {**self._head, "choices": choices, "usage": usage_json(usage)}
 
     def chunks(self, prompt_index: int, event: GenerateEvent) -> list[Json]:
-        chunks = []
+        if event.prompt_token_ids is not None:
+            self._prompt_token_ids[prompt_index] = event.prompt_token_ids
         every_token = self._request.return_token_ids or self._request.sampling.logprobs is not None
-        for delta in event.choices:
-            if has_news(delta, every_token=every_token):
-                choice = self._chunk_choice(prompt_index, delta)
-                if self._request.return_token_ids and event.prompt_token_ids is not None:
-                    choice["prompt_token_ids"] = list(event.prompt_token_ids)
-                chunks.append({**self._head, "choices": [choice]})
-        return chunks
+        return [
+            {**self._head, "choices": [self._chunk_choice(prompt_index, delta)]}
+            for delta in event.choices
+            if has_news(delta, every_token=every_token)
+        ]
 
     def usage_chunk(self, usage: Usage) -> Json:
         return {**self._head, "choices": [], "usage": usage_json(usage)}
@@ -101,10 +101,9 @@ class CompletionAnswer:
 
     def _chunk_choice(self, prompt_index: int, delta: ChoiceDelta) -> Json:
         number = self._number(prompt_index, delta.index)
-        text = delta.text
-        if self._echo_texts and number not in self._begun:
-            text = self._echo_texts[prompt_index] + text
+        first = number not in self._begun
         self._begun.add(number)
+        text = self._echo_texts[prompt_index] + delta.text if self._echo_texts and first else delta.text
         shaped: Json = {
             "index": number,
             "text": text,
@@ -114,6 +113,8 @@ class CompletionAnswer:
         }
         if self._request.return_token_ids:
             shaped["token_ids"] = list(delta.token_ids)
+            if first:
+                shaped["prompt_token_ids"] = list(self._prompt_token_ids.get(prompt_index, ()))
         return shaped
 
     def _number(self, prompt_index: int, index: int) -> int:
@@ -126,12 +127,20 @@ class CompletionAnswer:
         offset = self._logprob_offsets.get(number, 0)
         shaped: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for token in logprobs:
-            text = self._text.token_text(token.token_id).text
-            top = {self._text.token_text(other.token_id).text: finite(other.logprob) for other in token.top}
-            shaped["tokens"].append(text)
+            label = self._label(token.token_id)
+            top = {self._label(other.token_id): finite(other.logprob) for other in token.top}
+            shaped["tokens"].append(label)
             shaped["token_logprobs"].append(finite(token.logprob))
-            shaped["top_logprobs"].append({**top, text: finite(token.logprob)})
+            shaped["top_logprobs"].append({**top, label: finite(token.logprob)})
             shaped["text_offset"].append(offset)
-            offset += len(text)
+            # Characters that begin in this token: bytes that continue none.
+            offset += sum(byte & 0xC0 != 0x80 for byte in self._text.token_text(token.token_id).data)
         self._logprob_offsets[number] = offset
         return shaped
+
+    def _label(self, token_id: int) -> str:
+        """A token's text, or its bytes as OpenAI writes them where it is only a part of a character."""
+        text, data = self._text.token_text(token_id)
+        if "\ufffd" not in text:
+            return text
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)

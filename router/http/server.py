@@ -25,8 +25,7 @@ class HttpServer:
     async def stop(self) -> None:
         """Accepts no more, lets running answers end for the grace time, then cuts them off. Idempotent."""
         self._server.should_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(self._serving)
+        await asyncio.wait({self._serving})
 
     async def __aenter__(self) -> HttpServer:
         return self
@@ -50,6 +49,8 @@ async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = 5) ->
         log_config=None,
         access_log=False,
         server_header=False,
+        # Clients pool connections; one that is closed under a new request would cost them an error.
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=grace_s,
     )
     server = uvicorn.Server(config)
@@ -66,10 +67,12 @@ async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = 5) ->
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.setblocking(False)
-        return listener
+        with contextlib.ExitStack() as on_failure:
+            listener = on_failure.enter_context(socket.socket(family, kind, protocol))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.setblocking(False)
+            on_failure.pop_all()
+            return listener
     except OSError as error:
         raise ConfigError("http_port", f"can't listen on {host}:{port}: {error.strerror or error}") from error

@@ -14,6 +14,7 @@ import click
 from common.config import EngineConfig
 from slipstream.cluster_config import ClusterConfig
 from slipstream.commands.interrupt import sigterm_as_interrupt
+from slipstream.commands.reaching import reaching_a_router
 from slipstream.commands.settings_command import read_settings, settings_command
 from slipstream.settings import GenerateConfig, Sources
 
@@ -78,7 +79,8 @@ def _ask(
 @contextmanager
 def _targets(config: GenerateConfig, local: bool) -> Iterator[list[str]]:
     if not local:
-        yield list(config.client.target)
+        with reaching_a_router():
+            yield list(config.client.target)
         return
     from slipstream.commands.progress import StartProgress
     from slipstream.launcher import Cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 
 from slipstream.child import Child
 from slipstream.launcher import ClusterEvent
@@ -27,7 +28,8 @@ class StartProgress:
         self._status.stop()
 
     def show(self, event: ClusterEvent) -> None:
-        self._console.print(f"  {event.name:<12} {event.text}  [dim]{event.elapsed_s:.1f} s[/dim]", soft_wrap=True)
+        line = f"  {event.name:<12} {escape(event.text)}  [dim]{event.elapsed_s:.1f} s[/dim]"
+        self._console.print(line, soft_wrap=True)
 
 
 def describe_end(child: Child) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slipstream.commands.reaching import reaching_a_router
 from slipstream.commands.settings_command import read_settings, settings_command
 from slipstream.settings import ClientConfig, Sources
 
@@ -34,7 +35,7 @@ def status(sources: Sources, as_json: bool, watch: float | None) -> int:
     config = read_settings(ClientConfig, sources)
     from slipstream.client import Client
 
-    with Client(config.target, timeout_s=config.timeout_s) as client:
+    with reaching_a_router(), Client(config.target, timeout_s=config.timeout_s) as client:
         while True:
             fleet = client.status()
             _print(fleet, as_json)

@@ -53,7 +53,7 @@ def up(sources: Sources, prompt: str, no_prompt: bool) -> int:
             _announce(cluster, time.monotonic() - started_s)
             if not no_prompt:
                 _first_answer(cluster, prompt)
-            return _serve(cluster)
+            return serve_until_nothing_is_left(cluster)
         except KeyboardInterrupt:
             click.echo("\nstopping")
             return 0
@@ -84,7 +84,8 @@ def _first_answer(cluster: Cluster, prompt: str) -> None:
     click.secho(summary(answer) + "\n", dim=True)
 
 
-def _serve(cluster: Cluster) -> int:
+def serve_until_nothing_is_left(cluster: Cluster) -> int:
+    """Tells of each process that ends; returns the exit code when the last of a kind has ended."""
     from slipstream.commands.progress import describe_end
 
     index_lost = False

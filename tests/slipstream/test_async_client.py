@@ -47,8 +47,7 @@ async def test_cancelling_the_task_cancels_the_request(router: ScriptedRouter) -
     router.script = Script(endless=True)
     async with AsyncClient(router.address) as client:
         task = asyncio.create_task(client.generate("x"))
-        while not router.script.requests:
-            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(router.script.arrived.wait, 5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

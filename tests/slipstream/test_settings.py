@@ -117,7 +117,7 @@ def test_a_bad_variable_is_named() -> None:
         ('dtype = "int4"', "dtype", ["one of auto", "file"]),
         ("[decode]\nblock_size = 7", "block_size", ["power of two", "[decode] in file"]),
         ('worker = "a:1"', "worker", ["a list of strings"]),
-        ("port =", "config", ["not valid TOML", "line 1"]),
+        ("port = =", "config", ["not valid TOML", "line 1"]),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, text: str, field: str, parts: list[str]) -> None:

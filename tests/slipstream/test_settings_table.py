@@ -14,10 +14,10 @@ def test_every_setting_is_in_the_table() -> None:
 
 
 def test_a_document_keeps_what_is_around_the_table() -> None:
-    document = with_table(f"before\n{BEGIN}old\n{END}after\n")
+    document = with_table(f"before\n{BEGIN}stale\n{END}after\n")
     assert document.startswith("before\n")
     assert document.endswith("after\n")
-    assert "old" not in document
+    assert "stale" not in document
     assert with_table(document) == document
 
 

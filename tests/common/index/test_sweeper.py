@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from common.index.client import IndexClient
+from common.index.lookup import IndexLookup
+from common.index.points import IndexSpace, Tier, encode_owner
+from common.index.shard_writer import ShardWriter, WriterConfig
+from common.index.sweeper import IndexSweeper, SweeperConfig
+from tests.support.valkey import eventually, fast_publisher, point_keys, settled, stored, worker_ref
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = SweeperConfig(interval_s=0.02, dead_after_s=0.3, slice_points=16, slice_interval_s=0.001)
+
+
+async def test_silent_worker_is_retired_and_its_entries_go_in_slices(client: IndexClient, space: IndexSpace) -> None:
+    keys, lookup = point_keys(200), IndexLookup(client, space, deadline_s=1.0)
+    silent, alive = worker_ref("silent"), fast_publisher(client, space, worker_ref("alive"))
+    alive.start()
+    alive.publish(stored(keys))
+    await settled(alive)
+    for shard, shard_keys in enumerate(space.shards()):
+        mine = [key for key in keys if space.shard_of(key) == shard]
+        owner = encode_owner(silent, 0)
+        slot = await client.call("slipstream_register_v1", shard_keys.all(), b"silent", owner, 0, b"nonce---")
+        await client.call("slipstream_publish_v1", shard_keys.all(slot), slot, owner, 1, len(mine), 0, 0, 0, *mine)
+    assert (await lookup.depth(keys)).depths[silent].device_points == 200
+    sweeping = asyncio.create_task(IndexSweeper(client, space, QUICK).run())
+
+    async def cold() -> bool:
+        return silent not in (await lookup.depth(keys)).depths
+
+    async def gone() -> bool:
+        left = [await client.command(shard.points, "SCARD", shard.reverse(1)) for shard in space.shards()]
+        return not any(left)
+
+    await eventually(cold)
+    await eventually(gone)
+    assert (await lookup.depth(keys)).depths[worker_ref("alive")].device_points == 200
+    sweeping.cancel()
+    await asyncio.gather(sweeping, return_exceptions=True)
+    await alive.stop()
+
+
+async def test_short_silence_wipes_nothing(client: IndexClient, space: IndexSpace) -> None:
+    keys, worker = point_keys(10), worker_ref("w")
+    writer = ShardWriter(client, space.shards()[0], worker, WriterConfig(heartbeat_s=0.05))
+    for key in keys:
+        writer.store(key, Tier.DEVICE)
+    running = asyncio.create_task(writer.run())
+    sweeper = IndexSweeper(client, space, QUICK)
+    await asyncio.sleep(0.1)
+    running.cancel()  # silent, and nobody sweeps: as if the server or the network had stopped for everybody
+    await asyncio.gather(running, return_exceptions=True)
+    await sweeper.sweep(space.shards()[0])
+    await asyncio.sleep(0.4)
+    await sweeper.sweep(space.shards()[0])
+    assert await client.command(space.shards()[0].slots, "HGET", space.shards()[0].slots, "0") > b"L"

@@ -1,0 +1,129 @@
+"""Blocks over a real gRPC stream, from pool to pool."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+from common.errors import StaleTicketError, TransferError
+from common.kv.first_token import FirstToken
+from common.kv.sender import KVSender
+from common.kv.ticket import Admit, BlockRef, Drop, EndQuarantine
+from common.transport.frame import encode_frame
+from common.transport.grpc_sender import PUSH_METHOD
+from protos import transfer_pb2 as pb
+from tests.support.transfer import ATTEMPT, open_transfer, small_spec
+
+FIRST_TOKENS = (FirstToken(choice_index=0, token_id=5, finished=False),)
+
+
+async def commit(sender: KVSender, num_blocks: int) -> None:
+    await sender.commit(num_computed_tokens=16 * num_blocks, first_tokens=FIRST_TOKENS, attempt=ATTEMPT)
+
+
+@pytest.mark.parametrize("head_dim", [64, 8192], ids=["several blocks a frame", "several frames a block"])
+async def test_missing_blocks_arrive_where_the_map_says(head_dim: int) -> None:
+    spec = small_spec(head_dim)
+    async with open_transfer(spec) as transfer:
+        target = transfer.target(block_ids=(9, 4, 7), present=(True, False, False))
+        sender = transfer.sender(target)
+        await sender.push([(BlockRef(0, 1), 20)])
+        await sender.push([(BlockRef(0, 2), 3)])
+        await commit(sender, 3)
+        assert (transfer.blocks.array[4] == transfer.source.array[20]).all()
+        assert (transfer.blocks.array[7] == transfer.source.array[3]).all()
+        assert not transfer.blocks.array[9].any()
+        assert [type(action) for action in transfer.actions] == [Admit]
+        assert sender.num_sent_blocks == transfer.counters.received_blocks == 2
+        assert sender.num_sent_bytes == transfer.counters.received_bytes == 2 * spec.groups[0].bytes_per_block
+
+
+async def test_nothing_to_send_needs_a_commit_only() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        sender = transfer.sender(transfer.target(block_ids=(1,), present=(True,)))
+        await commit(sender, 1)
+        assert [type(action) for action in transfer.actions] == [Admit]
+
+
+async def test_flipped_byte_on_the_wire_is_refused() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        target = transfer.target(block_ids=(4,), present=(False,))
+        sender = transfer.sender(target)
+        await sender.push([(BlockRef(0, 0), 20)])
+        # The same block once more over a stream of its own, with one bit changed on the way.
+        data = bytearray(transfer.source.block_bytes(0, 20))
+        data[1000] ^= 1
+        header = pb.PushHeader(
+            ticket_id=target.ticket_id,
+            generation=target.generation,
+            extents=[pb.Extent(logical_block=0, offset=0, length=len(data))],
+        )
+        channel = transfer.channels.get(transfer.address)
+        push = channel.stream_unary(PUSH_METHOD, response_deserializer=pb.PushResponse.FromString)
+
+        async def frames():  # type: ignore[no-untyped-def]
+            yield encode_frame(header, [memoryview(data)])
+
+        await push(frames())
+        with pytest.raises(TransferError, match="checksum"):
+            await commit(sender, 1)
+        assert [type(action) for action in transfer.actions] == [Drop]
+
+
+async def test_block_that_is_here_already_is_refused() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        sender = transfer.sender(transfer.target(block_ids=(4, 5), present=(True, False)))
+        with pytest.raises(TransferError, match="already"):
+            await sender.push([(BlockRef(0, 0), 20)])
+            await commit(sender, 2)
+        assert not transfer.blocks.array[4].any()
+
+
+async def test_commit_without_all_blocks_is_refused() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        sender = transfer.sender(transfer.target(block_ids=(4, 5), present=(False, False)))
+        await sender.push([(BlockRef(0, 0), 20)])
+        with pytest.raises(TransferError, match="blocks"):
+            await commit(sender, 2)
+
+
+async def test_aborted_blocks_are_quarantined_until_the_stream_has_ended() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        target = transfer.target(block_ids=(4, 5), present=(False, False))
+        sender = transfer.sender(target)
+        await sender.push([(BlockRef(0, 0), 20)])
+        while not transfer.sink.table.get(target.ticket_id).open_streams:
+            await asyncio.sleep(0.005)
+        transfer.sink.table.abort(target.ticket_id, "test", transfer.sink.now())
+        transfer.sink.settle()
+        assert [action.quarantine for action in transfer.actions if isinstance(action, Drop)] == [True]
+        with pytest.raises(StaleTicketError):
+            await sender.push([(BlockRef(0, 1), 21)])
+            await commit(sender, 2)
+        assert [type(action) for action in transfer.actions] == [Drop, EndQuarantine]
+
+
+async def test_fail_drops_the_ticket() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        target = transfer.target(block_ids=(4,), present=(False,))
+        sender = transfer.sender(target)
+        await sender.push([(BlockRef(0, 0), 20)])
+        await sender.fail("test")
+        while len(transfer.actions) < 1 or transfer.sink.table.get(target.ticket_id).open_streams:
+            await asyncio.sleep(0.005)
+        assert isinstance(transfer.actions[0], Drop)
+
+
+async def test_unknown_ticket_is_a_stale_ticket() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        stub_channel = transfer.channels.get(transfer.address)
+        commit_call = stub_channel.unary_unary(
+            "/slipstream.v1.KvTransfer/Commit",
+            request_serializer=pb.CommitRequest.SerializeToString,
+            response_deserializer=pb.CommitResponse.FromString,
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await commit_call(pb.CommitRequest(ticket_id="nobody's"))
+        assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION

@@ -1,0 +1,117 @@
+"""Bodies to requests: every field arrives where it belongs."""
+
+from __future__ import annotations
+
+import logging
+
+from router.generation import RouteHint
+from router.http.chat_request import ChatRequest
+from router.http.completion_request import CompletionRequest
+
+USER = [{"role": "user", "content": "hi"}]
+
+
+def test_every_sampling_field():
+    sampling = CompletionRequest.decode(
+        {
+            "prompt": "x",
+            "max_tokens": 20.0,
+            "min_tokens": 2,
+            "temperature": 0,
+            "top_p": 0.9,
+            "top_k": 40,
+            "min_p": 0.05,
+            "seed": -2,
+            "repetition_penalty": 1.1,
+            "presence_penalty": 0.5,
+            "frequency_penalty": -0.5,
+            "logit_bias": {"50": -100, "7": 1.5},
+            "stop": "###",
+            "stop_token_ids": [3, 4],
+            "ignore_eos": True,
+            "n": 2,
+            "best_of": 2,
+            "logprobs": 0,
+            "prompt_logprobs": 5,
+        }
+    ).sampling
+    assert (sampling.max_tokens, sampling.min_tokens, sampling.greedy) == (20, 2, True)
+    assert (sampling.top_p, sampling.top_k, sampling.min_p, sampling.seed) == (0.9, 40, 0.05, 2**64 - 2)
+    assert (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) == (1.1, 0.5, -0.5)
+    assert sampling.logit_bias == {50: -100.0, 7: 1.5} and sampling.stop == ("###",)
+    assert (sampling.stop_token_ids, sampling.ignore_eos, sampling.n) == ((3, 4), True, 2)
+    assert (sampling.logprobs, sampling.prompt_logprobs) == (0, 5)
+
+
+def test_every_scheduling_field():
+    scheduling = ChatRequest.decode(
+        {
+            "messages": USER,
+            "priority": -3,
+            "deadline_ms": 1500,
+            "ttft_slo_ms": 200.5,
+            "tpot_slo_ms": 30,
+            "cache_salt": "s",
+            "route": {"prefill_worker": "p0", "decode_worker": "", "decode_only": True, "exclude": ["d1"]},
+        }
+    ).scheduling
+    assert (scheduling.priority, scheduling.deadline_s, scheduling.ttft_slo_s) == (-3, 1.5, 0.2005)
+    assert (scheduling.tpot_slo_s, scheduling.cache_salt) == (0.03, "s")
+    assert scheduling.route == RouteHint(prefill_worker="p0", decode_worker=None, decode_only=True, exclude=("d1",))
+
+
+def test_limits_that_are_not_given():
+    assert CompletionRequest.decode({"prompt": "x"}).sampling.max_tokens == 16
+    assert CompletionRequest.decode({"prompt": "x", "max_tokens": None}).sampling.max_tokens is None
+    assert ChatRequest.decode({"messages": USER}).sampling.max_tokens is None
+    both = {"messages": USER, "max_tokens": 5, "max_completion_tokens": 7}
+    assert ChatRequest.decode(both).sampling.max_tokens == 7
+
+
+def test_null_is_absent():
+    nulls = ("temperature", "stop", "logit_bias", "seed", "route", "stream", "stream_options", "logprobs", "tools")
+    request = ChatRequest.decode({"messages": USER, **dict.fromkeys(nulls)})
+    assert request == ChatRequest.decode({"messages": USER})
+
+
+def test_chat_logprobs():
+    def logprobs_of(**fields: object) -> int | None:
+        return ChatRequest.decode({"messages": USER, **fields}).sampling.logprobs
+
+    assert logprobs_of() is None and logprobs_of(logprobs=False, top_logprobs=0) is None
+    assert logprobs_of(logprobs=True) == 0 and logprobs_of(logprobs=True, top_logprobs=5) == 5
+
+
+def test_messages_become_what_templates_expect():
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1, 2]}'}}
+    messages = [
+        {"role": "developer", "content": [{"type": "text", "text": "a"}, "b", {"type": "refusal", "refusal": "no"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call, {"function": {"name": "g", "arguments": ""}}]},
+        {"role": "tool", "content": "3", "tool_call_id": "c1"},
+        {"role": "assistant", "content": "3", "tool_calls": None, "reasoning_content": "r"},
+    ]
+    decoded = ChatRequest.decode({"messages": messages}).prompt.messages
+    assert decoded[0]["content"] == "a\nb\nno"
+    assert decoded[1]["content"] == "" and decoded[1]["tool_calls"][0] == {
+        **call,
+        "function": {"name": "f", "arguments": {"a": [1, 2]}},
+    }
+    assert decoded[1]["tool_calls"][1]["function"]["arguments"] == {}
+    assert decoded[2]["tool_call_id"] == "c1"
+    assert decoded[3] == {"role": "assistant", "content": "3", "reasoning_content": "r"}
+    assert messages[1]["content"] is None  # the body is left as it was
+
+
+def test_tools_and_template_variables():
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    body = {"messages": USER, "tools": tools, "tool_choice": "auto", "chat_template_kwargs": {"enable_thinking": False}}
+    prompt = ChatRequest.decode({**body, "add_generation_prompt": False}).prompt
+    assert (prompt.tools, prompt.add_generation_prompt) == (tools, False)
+    assert prompt.template_kwargs == {"enable_thinking": False}
+    assert ChatRequest.decode({**body, "tools": []}).prompt.tools is None
+
+
+def test_unknown_fields_are_ignored_and_told_at_debug_level(caplog):
+    with caplog.at_level(logging.DEBUG, logger="router.http.fields"):
+        CompletionRequest.decode({"prompt": "x", "user": "me", "wibble": 1, "route": {"wobble": 2}})
+    assert "wibble" in caplog.text and "route.wobble" in caplog.text

@@ -1,0 +1,354 @@
+"""The router's core over scripted workers: hand-over, refusals, losses, hand-backs, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config import Role
+from common.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    SlipstreamError,
+    UnavailableError,
+)
+from common.request import FinishReason, SamplingParams
+from protos import worker_pb2
+from router.admission import Admission
+from router.background import Background
+from router.conductor import Means
+from router.core import RouterCore
+from router.fleet import Fleet
+from router.generation import GenerateCommand, GenerateEvent, RouteHint, TokenPrompt
+from router.metrics import RouterMetrics
+from router.planner import Planner
+from router.policy import select_policy
+from router.prefix_lookup import NoIndex
+from router.prompt import PromptReader
+from router.text import TextWorkers
+from router.waiting_room import WaitingRoom
+from tests.support.router import text_model
+from tests.support.scripted_worker import ScriptedWorker, scripted_worker
+
+HANDED_OVER = worker_pb2.LEG_END_REASON_HANDED_OVER
+TIMEOUT_S = 10.0
+
+
+@dataclass
+class Scene:
+    core: RouterCore
+    background: Background
+    prefill: ScriptedWorker
+    decode: ScriptedWorker
+    other_decode: ScriptedWorker
+
+    async def ask(self, **fields: Any) -> list[GenerateEvent]:
+        command = make_command(**fields)
+        async with asyncio.timeout(TIMEOUT_S):
+            return [event async for event in self.core.generate(command)]
+
+
+def make_command(*, max_tokens: int = 3, n: int = 1, stop: tuple[str, ...] = (), **fields: Any) -> GenerateCommand:
+    sampling = SamplingParams(max_tokens=max_tokens, n=n, stop=stop)
+    return GenerateCommand(
+        **{"request_id": "r", "prompt": TokenPrompt(token_ids=(1, 2, 3)), "sampling": sampling, **fields}
+    )
+
+
+def token_ids(events: list[GenerateEvent], choice: int = 0) -> list[int]:
+    return [
+        token_id for event in events for delta in event.choices if delta.index == choice for token_id in delta.token_ids
+    ]
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with AsyncExitStack() as stack:
+        prefill = await stack.enter_async_context(scripted_worker("prefill", Role.PREFILL))
+        decode = await stack.enter_async_context(scripted_worker("decode-a", Role.DECODE))
+        other = await stack.enter_async_context(scripted_worker("decode-b", Role.DECODE))
+        text = text_model(tmp_path)
+        text_workers = TextWorkers(text)
+        stack.callback(text_workers.close)
+        fleet = Fleet("router")
+        stack.push_async_callback(fleet.close)
+        fleet.add_static((prefill.address, decode.address, other.address))
+        background, metrics = Background(), RouterMetrics()
+        stack.push_async_callback(background.close)
+        # Names decide instead of chance: decode-a first.
+        planner = Planner(fleet, select_policy("round_robin"), NoIndex(), random.Random(0))
+        means = Means(
+            router_id="router",
+            planner=planner,
+            room=WaitingRoom(fleet.changed, 16),
+            background=background,
+            metrics=metrics,
+            max_attempts=3,
+        )
+        core = RouterCore(
+            model_name="model",
+            text=text,
+            fleet=fleet,
+            admission=Admission(fleet, PromptReader(text_workers), "model"),
+            means=means,
+            metrics=metrics,
+            max_num_requests=16,
+        )
+        async with asyncio.timeout(TIMEOUT_S):
+            while sum(handle.usable for handle in fleet.workers()) < 3:
+                await asyncio.sleep(0.01)
+        yield Scene(core, background, prefill, decode, other)
+
+
+def hand_over_to(decode: ScriptedWorker, *rest: int) -> Any:
+    """Prefill draws token 10, and decode goes on with `rest`."""
+
+    def script(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        prefill.tokens(submit.leg, 0, 10)
+        prefill.end(submit.leg, HANDED_OVER, sent_bytes=4096, sent_blocks=1, transfer_ms=2.0)
+        decode.tokens(submit.leg, 1, *rest, finish=True)
+
+    return script
+
+
+async def test_hand_over(scene: Scene) -> None:
+    scene.prefill.on_submit = hand_over_to(scene.decode, 11, 12)
+    events = await scene.ask()
+    assert token_ids(events) == [10, 11, 12]
+    last = events[-1]
+    assert last.usage is not None
+    assert last.usage.generated_tokens == 3
+    assert last.route is not None
+    assert (last.route.prefill_worker, last.route.decode_worker) == ("prefill", "decode-a")
+    assert (last.route.transferred_bytes, last.route.attempts) == (4096, 1)
+    await scene.background.close()
+    assert scene.decode.aborts == []
+    assert scene.decode.releases == []
+
+
+async def test_leg_carries_seed_and_limits(scene: Scene) -> None:
+    scene.prefill.on_submit = hand_over_to(scene.decode, 11, 12)
+    await scene.ask()
+    leg = scene.prefill.submits[0].leg
+    assert leg.sampling.HasField("seed")
+    assert list(leg.prompt_token_ids) == [1, 2, 3]
+    assert scene.decode.reserves[0].leg == leg
+
+
+async def test_refusal_goes_to_the_next_worker(scene: Scene) -> None:
+    scene.decode.num_refusals = 1
+    scene.prefill.on_submit = hand_over_to(scene.other_decode, 11, 12)
+    events = await scene.ask()
+    assert events[-1].route is not None
+    assert events[-1].route.decode_worker == "decode-b"
+
+
+async def test_waits_while_all_refuse(scene: Scene) -> None:
+    scene.decode.num_refusals = scene.other_decode.num_refusals = 2
+
+    def script(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        taker = scene.decode if scene.decode.reserves else scene.other_decode
+        hand_over_to(taker, 11, 12)(prefill, submit)
+
+    scene.prefill.on_submit = script
+    assert token_ids(await scene.ask()) == [10, 11, 12]
+
+
+async def test_prefill_refusal_waits_too(scene: Scene) -> None:
+    def refuse_once(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        prefill.end(submit.leg, worker_pb2.LEG_END_REASON_REJECTED, status="RESOURCE_EXHAUSTED", message="full")
+        prefill.on_submit = lambda worker, again: hand_over_to(
+            scene.decode
+            if scene.decode.reserves[-1:] and scene.decode.reserves[-1].leg == again.leg
+            else scene.other_decode,
+            11,
+            12,
+        )(worker, again)
+
+    scene.prefill.on_submit = refuse_once
+    assert token_ids(await scene.ask()) == [10, 11, 12]
+    await scene.background.close()
+    assert len(scene.decode.aborts + scene.other_decode.aborts) == 1
+
+
+async def test_first_token_that_ends_the_request_releases_the_ticket(scene: Scene) -> None:
+    scene.prefill.on_submit = lambda prefill, submit: prefill.tokens(submit.leg, 0, 10, finish=True)
+    events = await scene.ask()
+    assert token_ids(events) == [10]
+    await scene.background.close()
+    assert scene.decode.releases == ["decode-a-1"]
+    assert scene.decode.aborts == []
+
+
+async def test_one_token_takes_no_reservation(scene: Scene) -> None:
+    scene.prefill.on_submit = lambda prefill, submit: prefill.tokens(submit.leg, 0, 10, finish=True)
+    assert token_ids(await scene.ask(max_tokens=1)) == [10]
+    assert scene.decode.reserves == scene.other_decode.reserves == []
+    assert not scene.prefill.submits[0].HasField("push_target")
+
+
+async def test_prefill_lost_before_the_first_token_is_a_retry(scene: Scene) -> None:
+    def lose(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        prefill.drop_stream()
+
+    scene.prefill.on_submit = lose
+
+    def local(worker: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        worker.tokens(submit.leg, 0, 10, 11, 12, finish=True)
+
+    scene.decode.on_submit = scene.other_decode.on_submit = local
+    events = await scene.ask()
+    assert token_ids(events) == [10, 11, 12]
+    assert events[-1].route is not None
+    assert events[-1].route.attempts == 2
+    await scene.background.close()
+    assert scene.decode.aborts == ["decode-a-1"]
+
+
+async def test_decode_lost_in_mid_stream_goes_on_with_the_tokens_so_far(scene: Scene) -> None:
+    def first(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        prefill.tokens(submit.leg, 0, 10)
+        prefill.end(submit.leg, HANDED_OVER)
+        scene.decode.tokens(submit.leg, 1, 11)
+        scene.decode.drop_stream()
+        prefill.on_submit = second
+
+    def second(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        assert list(submit.leg.output_token_ids) == [10, 11]
+        prefill.tokens(submit.leg, 2, 12, finish=True)
+
+    scene.prefill.on_submit = first
+    assert token_ids(await scene.ask()) == [10, 11, 12]
+
+
+async def test_hand_back_is_planned_again(scene: Scene) -> None:
+    def first(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        prefill.tokens(submit.leg, 0, 10)
+        prefill.end(submit.leg, HANDED_OVER)
+        scene.decode.tokens(submit.leg, 1, 11)
+        scene.decode.end(submit.leg, worker_pb2.LEG_END_REASON_PREEMPTED, choice_indices=[0])
+        prefill.on_submit = lambda worker, again: worker.tokens(again.leg, 2, 12, finish=True)
+
+    scene.prefill.on_submit = first
+    events = await scene.ask()
+    assert token_ids(events) == [10, 11, 12]
+    assert events[-1].route is not None
+    assert events[-1].route.preemptions == 1
+
+
+async def test_choices_part_after_a_loss(scene: Scene) -> None:
+    def first(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        for choice in (0, 1):
+            prefill.tokens(submit.leg, 0, 10 + choice, choice=choice)
+        prefill.end(submit.leg, worker_pb2.LEG_END_REASON_TRANSFER_FAILED, status="DATA_LOSS", message="checksum")
+        prefill.on_submit = again
+
+    def again(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        (choice,) = submit.leg.choice_indices
+        assert list(submit.leg.output_token_ids) == [10 + choice]
+        prefill.tokens(submit.leg, 1, 20 + choice, choice=choice, finish=True)
+
+    scene.prefill.on_submit = first
+    events = await scene.ask(n=2)
+    assert token_ids(events, 0) == [10, 20]
+    assert token_ids(events, 1) == [11, 21]
+
+
+async def test_gives_up_after_max_attempts(scene: Scene) -> None:
+    scene.prefill.on_submit = lambda prefill, submit: prefill.end(
+        submit.leg, worker_pb2.LEG_END_REASON_TRANSFER_FAILED, status="DATA_LOSS", message="checksum"
+    )
+    with pytest.raises(UnavailableError, match="3 attempts"):
+        await scene.ask()
+
+
+async def test_failed_step_is_the_request_s_own_error(scene: Scene) -> None:
+    scene.prefill.on_submit = lambda prefill, submit: prefill.end(
+        submit.leg, worker_pb2.LEG_END_REASON_FAILED, status="INTERNAL", message="poison"
+    )
+    with pytest.raises(SlipstreamError, match="poison"):
+        await scene.ask()
+    assert len(scene.prefill.submits) == 1
+
+
+async def test_cancel_reaches_both_workers(scene: Scene) -> None:
+    scene.prefill.on_submit = lambda prefill, submit: prefill.tokens(submit.leg, 0, 10)
+    events = scene.core.generate(make_command())
+    await anext(events)
+    await events.aclose()  # type: ignore[attr-defined]
+    await scene.background.close()
+    async with asyncio.timeout(TIMEOUT_S):
+        while not scene.prefill.cancels or not scene.decode.cancels:
+            await asyncio.sleep(0.01)
+    assert scene.decode.aborts == ["decode-a-1"]
+    assert scene.core.num_active_requests == 0
+
+
+async def test_stop_string_cancels_decode(scene: Scene) -> None:
+    text = scene.core._text
+    x, y = text.encode("x", max_model_len=9)[0], text.encode("y", max_model_len=9)[0]
+
+    def script(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        prefill.tokens(submit.leg, 0, x)
+        prefill.end(submit.leg, HANDED_OVER)
+        scene.decode.tokens(submit.leg, 1, y, x)
+
+    scene.prefill.on_submit = script
+    events = await scene.ask(max_tokens=9, stop=("y",))
+    assert token_ids(events) == [x, y]
+    finishes = [delta.finish_reason for event in events for delta in event.choices if delta.finish_reason]
+    assert finishes == [FinishReason.STOP]
+    async with asyncio.timeout(TIMEOUT_S):
+        while not scene.decode.cancels:
+            await asyncio.sleep(0.01)
+
+
+async def test_deadline(scene: Scene) -> None:
+    with pytest.raises(DeadlineExceededError):
+        await scene.ask(deadline_s=0.1)
+    async with asyncio.timeout(TIMEOUT_S):
+        while not scene.prefill.cancels:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "field"),
+    [
+        ({"model": "other"}, ModelNotFoundError, "model"),
+        ({"prompt": TokenPrompt(token_ids=())}, InvalidRequestError, "prompt"),
+        ({"prompt": TokenPrompt(token_ids=(512,))}, InvalidRequestError, "prompt"),
+        ({"prompt": TokenPrompt(token_ids=(-1,))}, InvalidRequestError, "prompt"),
+        ({"prompt": TokenPrompt(token_ids=(1,) * 1024)}, InvalidRequestError, "prompt"),
+        ({"max_tokens": 1022}, InvalidRequestError, "max_tokens"),
+        ({"route": RouteHint(decode_worker="nobody")}, InvalidRequestError, "route.decode_worker"),
+        ({"route": RouteHint(prefill_worker="decode-a")}, InvalidRequestError, "route.prefill_worker"),
+    ],
+)
+async def test_bad_requests_name_the_field(
+    scene: Scene, fields: dict[str, Any], error: type[SlipstreamError], field: str
+) -> None:
+    with pytest.raises(error) as raised:
+        await scene.ask(**fields)
+    assert raised.value.field == field  # type: ignore[attr-defined]
+
+
+async def test_route_hint_is_followed(scene: Scene) -> None:
+    scene.prefill.on_submit = hand_over_to(scene.other_decode, 11, 12)
+    events = await scene.ask(route=RouteHint(decode_worker="decode-b"))
+    assert events[-1].route is not None
+    assert events[-1].route.decode_worker == "decode-b"
+
+
+async def test_decode_only_hint_runs_on_one_worker(scene: Scene) -> None:
+    scene.decode.on_submit = lambda worker, submit: worker.tokens(submit.leg, 0, 10, 11, 12, finish=True)
+    events = await scene.ask(route=RouteHint(decode_only=True, exclude=("decode-b",)))
+    assert token_ids(events) == [10, 11, 12]
+    assert scene.prefill.submits == []

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from common.config import EngineConfig, IndexConfig
+from slipstream.cluster_config import ClusterConfig
+from slipstream.commands.up import serve_until_nothing_is_left
+from slipstream.launcher import Cluster
+from tests.support import fake_service
+
+
+def test_a_lost_process_is_told_and_the_last_of_its_kind_ends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ClusterConfig(
+        engine=EngineConfig(model=str(tmp_path)), index=IndexConfig(index_url="redis://127.0.0.1:1"), prefill=2
+    )
+    with Cluster(config, program=(sys.executable, fake_service.__file__)) as cluster:
+        cluster.kill("prefill-0")
+        cluster.kill("prefill-1")
+        assert serve_until_nothing_is_left(cluster) == 1
+    shown = capsys.readouterr().err
+    assert "prefill-0 was ended by SIGKILL" in shown
+    assert "prefill-0 has begun" in shown
+    assert "no prefill process is left" in shown
+
+
+def test_ctrl_c_while_starting_stops_what_was_started(tmp_path: Path) -> None:
+    # A folder without a model: workers end by themselves unless Ctrl-C is faster; nothing may be left either way.
+    command = [sys.executable, "-m", "slipstream", "up", "--model", str(tmp_path), "--grpc-port=0", "--http-port=0"]
+    up = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert up.stderr is not None
+    assert "index" in up.stderr.readline()
+    family = psutil.Process(up.pid).children(recursive=True)
+    up.send_signal(signal.SIGINT)
+    _, shown = up.communicate(timeout=30)
+    assert up.returncode in (1, 2, 130)
+    assert "Traceback" not in shown.partition("the end of its log")[0]
+    assert not any(process.is_running() for process in family)

@@ -1,0 +1,100 @@
+"""Two ends of a gRPC transfer in one process: pools of plain memory, a real server between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.kv.block_map import GroupMap
+from common.kv.spec import KVCacheGroup, KVCacheSpec
+from common.kv.ticket import TicketAction, TicketOffer, TransferReason
+from common.kv.ticket_table import TicketTable
+from common.net.server import GrpcServer
+from common.request import RequestId
+from common.transport.channels import PeerChannels
+from common.transport.grpc_receiver import GrpcReceiver
+from common.transport.grpc_sender import GrpcSender
+from common.transport.push_target import PushTarget
+from common.transport.ticket_sink import TicketSink
+from common.transport.transfer_counters import TransferCounters
+
+NUM_BLOCKS = 32
+ATTEMPT = 1
+
+
+def small_spec(head_dim: int = 64) -> KVCacheSpec:
+    group = KVCacheGroup(group_id=0, layers=(0, 1), num_kv_heads=2, head_dim=head_dim, block_size=16, dtype="float32")
+    return KVCacheSpec(groups=(group,))
+
+
+class MemoryBlocks:
+    """A BlockReader and BlockWriter over an array. `flip` corrupts what is read from a block."""
+
+    def __init__(self, spec: KVCacheSpec, seed: int | None) -> None:
+        shape = (NUM_BLOCKS, spec.groups[0].bytes_per_block)
+        self.array = np.zeros(shape, np.uint8)
+        if seed is not None:
+            self.array[:] = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+    def block_bytes(self, group_id: int, block_id: int) -> memoryview:
+        return self.array[block_id].data
+
+    def write_block(self, group_id: int, block_id: int, offset: int, data: memoryview) -> None:
+        self.array[block_id, offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A sink that serves, and what it was told to do."""
+
+    address: str
+    sink: TicketSink
+    blocks: MemoryBlocks
+    source: MemoryBlocks
+    channels: PeerChannels
+    counters: TransferCounters
+    actions: list[TicketAction] = field(default_factory=list)
+
+    def target(self, block_ids: tuple[int, ...], present: tuple[bool, ...]) -> PushTarget:
+        """A mapped ticket for a sequence that ends with its last block."""
+        table, now = self.sink.table, self.sink.now()
+        ticket = table.offer(
+            TicketOffer(
+                request_id=RequestId("request"),
+                attempt=ATTEMPT,
+                choice_indices=(0,),
+                source_worker_id=None,
+                reason=TransferReason.HANDOVER,
+            ),
+            now,
+        )
+        maps = (GroupMap(group_id=0, block_ids=block_ids, present=present),)
+        num_tokens = 16 * len(block_ids)
+        table.credit(ticket.ticket_id, reservation_id="room", credit_tokens=1, num_tokens=num_tokens, now=now)
+        generation = table.map(ticket.ticket_id, maps, now)
+        return PushTarget(ticket_id=ticket.ticket_id, generation=generation, addresses=(self.address,), maps=maps)
+
+    def sender(self, target: PushTarget) -> GrpcSender:
+        return GrpcSender(target, self.source, self.channels)
+
+
+@asynccontextmanager
+async def open_transfer(spec: KVCacheSpec) -> AsyncIterator[Transfer]:
+    server = GrpcServer()
+    port = server.bind("127.0.0.1", 0)
+    actions: list[TicketAction] = []
+    sink = TicketSink(TicketTable(spec=spec, lease_s=10.0), actions.append)
+    blocks, counters = MemoryBlocks(spec, None), TransferCounters()
+    server.server.add_generic_rpc_handlers((GrpcReceiver(sink, blocks, counters).handler(),))
+    await server.start([])
+    channels = PeerChannels()
+    try:
+        yield Transfer(f"127.0.0.1:{port}", sink, blocks, MemoryBlocks(spec, seed=1), channels, counters, actions)
+    finally:
+        await channels.close()
+        await server.stop(0)
+        await asyncio.sleep(0)
