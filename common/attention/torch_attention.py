@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -67,7 +68,7 @@ class TorchAttention:
     def plan(self, batch: ForwardBatch, cache: LayerKVCache, windows: Sequence[int | None]) -> TorchAttentionPlan:
         block_size = cache.block_size
         starts, seq_lens = batch.query_start_loc_cpu, batch.seq_lens_cpu
-        query_lens = [end - start for start, end in zip(starts, starts[1:], strict=False)]
+        query_lens = [end - start for start, end in pairwise(starts)]
         by_length: dict[int, list[int]] = {}
         for request, query_len in enumerate(query_lens):
             if query_len == 1:
@@ -132,9 +133,7 @@ def _plan_decode(
     )
 
 
-def _plan_chunk(
-    batch: ForwardBatch, cache: LayerKVCache, windows: Sequence[int | None], request: int
-) -> PrefillChunk:
+def _plan_chunk(batch: ForwardBatch, cache: LayerKVCache, windows: Sequence[int | None], request: int) -> PrefillChunk:
     start, end = batch.query_start_loc_cpu[request : request + 2]
     seq_len = batch.seq_lens_cpu[request]
     has_context = seq_len > end - start
@@ -178,7 +177,8 @@ def _attend_decode(
     """[num_requests, num_q_heads * head_dim]. The queries that share a key head stand as rows of one query matrix."""
     num_requests, num_q_heads, head_dim = query.shape
     grouped = query.reshape(num_requests, cache.key.shape[1], -1, head_dim)
-    keys, values = group.gather(cache.key), group.gather(cache.value)  # [num_requests, num_kv_heads, num_keys, head_dim]
+    # [num_requests, num_kv_heads, num_keys, head_dim] each
+    keys, values = group.gather(cache.key), group.gather(cache.value)
     attended = scaled_dot_product_attention(grouped, keys, values, attn_mask=group.masks[window], scale=scale)
     return attended.reshape(num_requests, num_q_heads * head_dim)
 

@@ -28,6 +28,7 @@ from common.errors import (
     IntegrityError,
     InvalidRequestError,
     OverloadedError,
+    SlipstreamError,
     StaleTicketError,
     Status,
     TransferError,
@@ -145,20 +146,18 @@ class Engine:
         """The reserved blocks' KV has arrived: admits the choices that go on, from their second token.
 
         Raises StaleTicketError when the reservation has ended or is of another attempt; TransferError when the
-        first tokens are not of its choices, and then it stays for the caller to release.
+        first tokens are not of its choices, InvalidRequestError when a newer attempt is here: it ends then too.
         """
         reserved = self._reservations.get(reservation_id)
         if reserved is None or reserved.leg.attempt != attempt:
             raise StaleTicketError("the reservation has ended, or is of another attempt")
         leg = reserved.leg
-        choice_indices = [token.choice_index for token in first_tokens]
-        if not choice_indices or len(set(choice_indices)) != len(choice_indices):
-            raise TransferError("there must be one first token per choice")
-        if not set(choice_indices) <= set(leg.choice_indices):
-            raise TransferError(f"first tokens of choices {choice_indices} for choices {list(leg.choice_indices)}")
-        if any(not 0 <= token.token_id < self.vocab_size for token in first_tokens):
-            raise TransferError("a first token is not in the vocabulary")
-        self._supersede(leg)
+        try:
+            self._check_first_tokens(leg, first_tokens)
+            self._supersede(leg)
+        except SlipstreamError:
+            self.release_reservation(reservation_id, quarantine=False)
+            raise
         self._reservations.take(reservation_id)
         self._scheduler.num_reserved_choices = self._reservations.num_choices
         self.kv.register_computed(reserved.table, reserved.token_ids, len(reserved.token_ids))
@@ -289,6 +288,15 @@ class Engine:
             raise InvalidRequestError("prompt", f"token ids must be from 0 to {self.vocab_size - 1}")
         leg.sampling.check_vocabulary(self.vocab_size)
         return token_ids.astype("<u4")
+
+    def _check_first_tokens(self, leg: Leg, first_tokens: Series[FirstToken]) -> None:
+        choice_indices = [token.choice_index for token in first_tokens]
+        if not choice_indices or len(set(choice_indices)) != len(choice_indices):
+            raise TransferError("there must be one first token per choice")
+        if not set(choice_indices) <= set(leg.choice_indices):
+            raise TransferError(f"first tokens of choices {choice_indices} for choices {list(leg.choice_indices)}")
+        if any(not 0 <= token.token_id < self.vocab_size for token in first_tokens):
+            raise TransferError("a first token is not in the vocabulary")
 
     def _supersede(self, leg: Leg) -> None:
         """Ends older attempts at the same choices. Raises InvalidRequestError when this is not a newer one."""

@@ -41,13 +41,16 @@ def small_cluster_config(model: Path, **settings: Any) -> ClusterConfig:
 def worker_load(worker: ClusterWorker) -> worker_pb2.LoadReport:
     with grpc.insecure_channel(worker.address) as channel:
         admin = admin_pb2_grpc.AdminStub(channel)
-        return admin.Status(admin_pb2.StatusRequest(), timeout=RPC_TIMEOUT_S).workers[0].load
+        load: worker_pb2.LoadReport = admin.Status(admin_pb2.StatusRequest(), timeout=RPC_TIMEOUT_S).workers[0].load
+        return load
 
 
 def check_integrity(worker: ClusterWorker) -> admin_pb2.CheckIntegrityResponse:
     with grpc.insecure_channel(worker.address) as channel:
         admin = admin_pb2_grpc.AdminStub(channel)
-        return admin.CheckIntegrity(admin_pb2.CheckIntegrityRequest(), timeout=RPC_TIMEOUT_S)
+        report: admin_pb2.CheckIntegrityResponse
+        report = admin.CheckIntegrity(admin_pb2.CheckIntegrityRequest(), timeout=RPC_TIMEOUT_S)
+        return report
 
 
 def assert_nothing_left(

@@ -31,7 +31,7 @@ def _write_modules(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, os.getcwd())
+    sys.path.pop(0)  # this script's folder, whose modules are not the program's
     threading.Thread(target=_write_modules, args=(Path(os.environ[FOLDER_VARIABLE]),), daemon=True).start()
     from slipstream.cli import main
 

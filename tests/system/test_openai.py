@@ -10,7 +10,7 @@ import pytest
 from slipstream.client import Client
 from slipstream.launcher import Cluster
 
-QUESTION = [{"role": "user", "content": "Where do the gulls sleep?"}]
+QUESTION = "Where do the gulls sleep?"
 
 
 @pytest.fixture
@@ -46,10 +46,11 @@ def test_a_completion_is_what_grpc_answers(openai_client: openai.OpenAI, client:
 
 
 def test_a_streamed_chat_adds_up_to_the_whole(openai_client: openai.OpenAI, client: Client) -> None:
-    expected = client.generate(messages=QUESTION, max_tokens=12, temperature=0.0, ignore_eos=True)
+    messages = [{"role": "user", "content": QUESTION}]
+    expected = client.generate(messages=messages, max_tokens=12, temperature=0.0, ignore_eos=True)
     stream = openai_client.chat.completions.create(
         model="tiny",
-        messages=QUESTION,  # type: ignore[arg-type]
+        messages=[{"role": "user", "content": QUESTION}],
         max_tokens=12,
         temperature=0.0,
         stream=True,

@@ -4,7 +4,7 @@ import pytest
 
 from common.engine.results import HandedOver, LegEndReason, Reservation
 from common.engine.scheduler_config import SchedulerConfig
-from common.errors import OverloadedError, StaleTicketError, TransferError
+from common.errors import InvalidRequestError, OverloadedError, StaleTicketError, TransferError
 from common.kv.first_token import FirstToken
 from common.request import FinishReason, Leg, RequestId
 from tests.support.engine import HashEngine, expected_outputs, make_leg
@@ -218,14 +218,36 @@ def test_a_commit_must_fit_its_reservation() -> None:
         sink.engine.commit(reservation.reservation_id, [token], 2)
     with pytest.raises(StaleTicketError):
         sink.engine.commit("another", [token], 1)
-    for wrong in ([], [token, token], [FirstToken(choice_index=1, token_id=5, finished=False)]):
-        with pytest.raises(TransferError):
-            sink.engine.commit(reservation.reservation_id, wrong, 1)
-    with pytest.raises(TransferError, match="vocabulary"):
-        sink.engine.commit(reservation.reservation_id, [FirstToken(choice_index=0, token_id=-1, finished=False)], 1)
     sink.engine.commit(reservation.reservation_id, [token], 1)
     with pytest.raises(StaleTicketError):
         sink.engine.commit(reservation.reservation_id, [token], 1)
+
+
+@pytest.mark.parametrize(
+    "first_tokens",
+    [
+        [],
+        [FirstToken(choice_index=0, token_id=5, finished=False)] * 2,
+        [FirstToken(choice_index=1, token_id=5, finished=False)],
+        [FirstToken(choice_index=0, token_id=-1, finished=False)],
+    ],
+)
+def test_first_tokens_that_do_not_fit_end_the_reservation(first_tokens: list[FirstToken]) -> None:
+    sink = HashEngine()
+    reservation = sink.engine.reserve(make_leg(range(20)))
+    with pytest.raises(TransferError):
+        sink.engine.commit(reservation.reservation_id, first_tokens, 1)
+    assert_idle(sink)
+
+
+def test_an_arrival_for_an_older_attempt_ends_its_reservation() -> None:
+    sink = HashEngine()
+    reservation = sink.engine.reserve(make_leg(range(20), attempt=1))
+    sink.engine.submit(make_leg(range(20), attempt=2))
+    with pytest.raises(InvalidRequestError, match="attempt"):
+        sink.engine.commit(reservation.reservation_id, [FirstToken(choice_index=0, token_id=5, finished=False)], 1)
+    sink.run()
+    assert_idle(sink)
 
 
 def test_reservations_are_refused_when_outputs_would_not_fit() -> None:

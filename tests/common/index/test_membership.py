@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -16,6 +17,12 @@ from tests.support.valkey import eventually, worker_ref
 pytestmark = pytest.mark.asyncio
 
 Members = Mapping[WorkerId, Member]
+
+
+@pytest.fixture
+def space() -> IndexSpace:
+    """Membership knows no shards."""
+    return IndexSpace(namespace=uuid.uuid4().hex, index_stride=64)
 
 
 class Watcher:

@@ -1,0 +1,112 @@
+"""Loads a model: files, architecture, weights, and what others must know of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common.attention.selection import select_attention_backend
+from common.checkpoint import resolve_model, served_name
+from common.config import DType, EngineConfig
+from common.errors import ConfigError, UnsupportedModelError
+from common.kv.spec import KVCacheSpec
+from common.model.architecture import ArchitectureConfig, read_architecture, read_hf_config
+from common.model.causal_lm import CausalLM
+from common.model.memory import activation_bytes
+from common.model.weights import fingerprint, load_weights, num_weight_elements
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """What is known of a model before its weights are read. Lengths are tokens."""
+
+    folder: Path
+    hf_config: Any
+    architecture: ArchitectureConfig
+    spec: KVCacheSpec
+    served_name: str
+    fingerprint: bytes
+    max_model_len: int
+    dtype: str
+    device: torch.device
+    weight_bytes: int
+    activation_bytes: int
+
+
+def describe_model(config: EngineConfig) -> ModelDescription:
+    """Raises ConfigError or UnsupportedModelError, with what to change."""
+    folder = resolve_model(config.model)
+    hf_config = read_hf_config(folder)
+    architecture = read_architecture(folder, hf_config)
+    dtype = _select_dtype(config.dtype, architecture)
+    max_model_len = _select_max_model_len(config, architecture)
+    itemsize = DTYPES[dtype].itemsize
+    return ModelDescription(
+        folder=folder,
+        hf_config=hf_config,
+        architecture=architecture,
+        spec=architecture.kv_cache_spec(block_size=config.block_size, dtype=dtype),
+        served_name=config.served_model_name or served_name(config.model, folder),
+        fingerprint=fingerprint(folder),
+        max_model_len=max_model_len,
+        dtype=dtype,
+        device=_select_device(config.device),
+        weight_bytes=num_weight_elements(folder) * itemsize,
+        activation_bytes=activation_bytes(config, architecture, max_model_len, itemsize),
+    )
+
+
+def load_model(description: ModelDescription, attention_backend: str) -> CausalLM:
+    """Raises ConfigError for an unknown backend, UnsupportedModelError when the weights don't fit the config."""
+    started_s = time.monotonic()
+    backend = select_attention_backend(attention_backend, description.device)
+    model = CausalLM(description.architecture, description.hf_config, backend, DTYPES[description.dtype])
+    load_weights(model, description.folder)
+    model = model.to(description.device).eval()
+    logger.info(
+        "loaded %s in %s on %s in %.1f s",
+        description.served_name,
+        description.dtype,
+        description.device,
+        time.monotonic() - started_s,
+    )
+    return model
+
+
+def _select_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError("device", f"must be auto, cpu, cuda or cuda:N, is {name!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError("device", f"must be auto, cpu, cuda or cuda:N, is {name!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device", f"{name} was asked for, but this torch sees no CUDA device; cpu would work")
+    return device
+
+
+def _select_dtype(wanted: DType, architecture: ArchitectureConfig) -> str:
+    name = architecture.checkpoint_dtype if wanted is DType.AUTO else wanted.value
+    if name not in DTYPES:
+        raise UnsupportedModelError(f"checkpoint dtype {name} is not supported: choose one of {', '.join(DTYPES)}")
+    return name
+
+
+def _select_max_model_len(config: EngineConfig, architecture: ArchitectureConfig) -> int:
+    longest = architecture.max_position_embeddings
+    if config.max_model_len is None:
+        return longest
+    if not 2 <= config.max_model_len <= longest:
+        raise ConfigError("max_model_len", f"must be from 2 to the model's {longest}, is {config.max_model_len}")
+    return config.max_model_len
