@@ -16,7 +16,6 @@ from common.worker.worker import Worker
 from prefill_worker.push_task import PushTask
 from protos import transfer_pb2, worker_pb2
 
-
 CLOSE_S = 5.0
 
 
@@ -41,7 +40,7 @@ class HandOver:
             raise InvalidRequestError("attempt", f"attempt {leg.attempt} of {leg.request_id} is here already")
         self._worker.submit(leg, hand_over=True, on_refused=lambda: self._give_up(key, "refused"))
         sender = GrpcSender(decoded, self._reader, self._channels)
-        self._pushes[key] = PushTask(key, decoded, sender, self._on_push_end)
+        self._pushes[key] = PushTask(key, leg.choice_indices, decoded, sender, self._on_push_end)
 
     def cancel(self, key: LegKey, choice_indices: tuple[int, ...]) -> None:
         self._worker.cancel(key, choice_indices)
@@ -62,13 +61,11 @@ class HandOver:
             push = self._pushes.get(LegKey(done.request_id, done.attempt))
             if push is not None:
                 push.handed_over(done)
-        handed_over = {LegKey(done.request_id, done.attempt) for done in result.handed_over}
-        ended = {LegKey(end.request_id, end.attempt) for end in result.ends}
-        finished = {
-            LegKey(output.request_id, output.attempt) for output in result.tokens if output.finish_reason is not None
-        }
-        for key in (ended | finished) - handed_over:
-            self._give_up(key, "the request ended with its first token, or was cancelled")
+        for output in result.tokens:
+            if output.finish_reason is not None:
+                self._choices_ended(LegKey(output.request_id, output.attempt), (output.choice_index,))
+        for end in result.ends:
+            self._choices_ended(LegKey(end.request_id, end.attempt), end.choice_indices)
 
     async def close(self) -> None:
         """Lets hand-overs under way finish, for a while, and gives up the others."""
@@ -78,6 +75,11 @@ class HandOver:
         for push in list(self._pushes.values()):
             push.give_up("the prefill worker stops")
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _choices_ended(self, key: LegKey, choice_indices: tuple[int, ...]) -> None:
+        push = self._pushes.get(key)
+        if push is not None:
+            push.choices_ended(choice_indices)
 
     def _give_up(self, key: LegKey, reason: str) -> None:
         push = self._pushes.get(key)

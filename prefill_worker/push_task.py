@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from common.engine.results import BlocksComputed, HandedOver
 from common.errors import SlipstreamError
@@ -27,11 +27,13 @@ class PushTask:
     def __init__(
         self,
         key: LegKey,
+        choice_indices: Iterable[int],
         target: PushTarget,
         sender: KVSender,
         on_end: Callable[[LegKey, KVSender, worker_pb2.LegEnd | None], None],
     ) -> None:
         self._key = key
+        self._open_choices = set(choice_indices)
         self._missing = {group.group_id: target.missing(group.group_id) for group in target.maps}
         self._sender = sender
         self._on_end = on_end
@@ -43,6 +45,12 @@ class PushTask:
 
     def handed_over(self, handed_over: HandedOver) -> None:
         self._inbox.put_nowait(handed_over)
+
+    def choices_ended(self, choice_indices: Iterable[int]) -> None:
+        """Cancelled, failed, or finished with their first token. Without any left there is nothing to hand over."""
+        self._open_choices.difference_update(choice_indices)
+        if not self._open_choices:
+            self.give_up("every choice has ended")
 
     def give_up(self, reason: str) -> None:
         """The leg ended before its hand-over, or is not wanted any more. Idempotent."""

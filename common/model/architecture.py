@@ -113,8 +113,8 @@ def read_architecture(folder: Path, hf_config: Any) -> ArchitectureConfig:
 
 
 def _windows(hf_config: Any) -> tuple[int | None, ...]:
-    num_layers = hf_config.num_hidden_layers
-    window = getattr(hf_config, "sliding_window", None)
+    num_layers: int = hf_config.num_hidden_layers
+    window: int | None = getattr(hf_config, "sliding_window", None)
     if window is None or hf_config.architectures[0] == "LlamaForCausalLM":
         return (None,) * num_layers
     layer_types = getattr(hf_config, "layer_types", None)

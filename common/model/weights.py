@@ -121,7 +121,7 @@ def _places(model: CausalLM) -> dict[str, torch.Tensor]:
                 places[f"{prefix}{name}.bias"] = bias[start : start + size]
         places[f"{prefix}input_layernorm.weight"] = layer.input_norm
         places[f"{prefix}post_attention_layernorm.weight"] = layer.post_norm
-        if layer.q_norm is not None:
+        if layer.q_norm is not None and layer.k_norm is not None:
             places[f"{prefix}self_attn.q_norm.weight"] = layer.q_norm
             places[f"{prefix}self_attn.k_norm.weight"] = layer.k_norm
     return places
