@@ -63,7 +63,7 @@ def build_engine(config: EngineConfig, *, hand_back_when_preempted: bool) -> Bui
             block_size=config.block_size,
         )
     )
-    eos_token_ids = model.architecture.eos_token_ids
+    eos_token_ids = model.eos_token_ids
     engine = Engine(
         runner=ModelRunner(model=causal_lm, kv_cache=kv_cache, sampler=Sampler(eos_token_ids)),
         kv=KVCacheManager(spec=model.spec, num_blocks=plan.num_blocks, key_root=key_root),
@@ -82,5 +82,5 @@ def build_engine(config: EngineConfig, *, hand_back_when_preempted: bool) -> Bui
         max_model_len=model.max_model_len,
         vocab_size=model.architecture.vocab_size,
         eos_token_ids=eos_token_ids,
-        backend=f"{causal_lm.backend.name}, {model.device.type}",
+        backend=f"{causal_lm.attention.name}, {model.device.type}",
     )

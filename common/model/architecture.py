@@ -1,35 +1,24 @@
-"""What a model's config.json says, as far as computing it needs: one dataclass for the whole Llama family."""
+"""The shape of a model, parsed from the `config.json` of its checkpoint. What can't be served is refused by name."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
-
 from common.errors import UnsupportedModelError
 from common.kv.spec import KVCacheGroup, KVCacheSpec
+from common.model.rope import RopeConfig
 
-logger = logging.getLogger(__name__)
-
-# Architecture → which of the family's features its code has, whatever its config may say.
-_QKV_BIAS = {"Qwen2ForCausalLM"}
-_QK_NORM = {"Qwen3ForCausalLM"}
-SUPPORTED_ARCHITECTURES = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-)
-SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchitectureConfig:
-    """Sizes are elements, lengths tokens. `windows` has a sliding window, or None, for each layer."""
+    """Everything about a model that its forward pass depends on, weights and dtype aside."""
 
     architecture: str
     vocab_size: int
@@ -39,20 +28,53 @@ class ArchitectureConfig:
     num_q_heads: int
     num_kv_heads: int
     head_dim: int
-    rms_norm_epsilon: float
-    max_position_embeddings: int
-    rope_type: str
+    max_position_embeddings: int  # tokens
+    rms_norm_eps: float
+    rope: RopeConfig
     tie_word_embeddings: bool
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
     qk_norm: bool
-    windows: tuple[int | None, ...]
-    eos_token_ids: frozenset[int]
-    checkpoint_dtype: str
+    windows: tuple[int | None, ...]  # of each layer, tokens; None: full attention
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any]) -> ArchitectureConfig:
+        """Raises UnsupportedModelError that names the architecture or the feature that is not built."""
+        architecture = _check_supported(config)
+        qwen2 = architecture == "Qwen2ForCausalLM"
+        attention_bias = architecture != "MistralForCausalLM" and bool(config.get("attention_bias", False))
+        num_q_heads = config["num_attention_heads"]
+        default_head_dim = 128 if architecture == "Qwen3ForCausalLM" else config["hidden_size"] // num_q_heads
+        num_kv_heads = config.get("num_key_value_heads") or num_q_heads
+        if num_q_heads % num_kv_heads:
+            raise UnsupportedModelError(f"{num_q_heads} attention heads can't share {num_kv_heads} key-value heads")
+        return cls(
+            architecture=architecture,
+            vocab_size=config["vocab_size"],
+            hidden_size=config["hidden_size"],
+            intermediate_size=config["intermediate_size"],
+            num_layers=config["num_hidden_layers"],
+            num_q_heads=num_q_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=config.get("head_dim") or default_head_dim,
+            max_position_embeddings=config["max_position_embeddings"],
+            rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+            rope=RopeConfig.parse(config),
+            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+            qkv_bias=qwen2 or attention_bias,
+            output_bias=attention_bias and not qwen2,
+            mlp_bias=architecture == "LlamaForCausalLM" and bool(config.get("mlp_bias", False)),
+            qk_norm=architecture == "Qwen3ForCausalLM",
+            windows=_windows(architecture, config),
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> ArchitectureConfig:
+        return cls.parse(read_json(folder / "config.json"))
 
     def kv_cache_spec(self, *, block_size: int, dtype: str) -> KVCacheSpec:
-        """One group of full attention; a window is served as full."""
+        """All layers form one full group: a sliding window is served over a cache that keeps everything."""
         group = KVCacheGroup(
             group_id=0,
             layers=tuple(range(self.num_layers)),
@@ -63,72 +85,65 @@ class ArchitectureConfig:
         )
         return KVCacheSpec(groups=(group,))
 
+    def canonical(self) -> bytes:
+        """The same bytes for the same architecture, whatever else its config.json says."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True).encode()
 
-def read_hf_config(folder: Path) -> Any:
-    """The transformers config, which knows every older way to write one. Raises UnsupportedModelError."""
-    raw = json.loads((folder / "config.json").read_text())
-    architecture = (raw.get("architectures") or ["none"])[0]
-    if architecture not in SUPPORTED_ARCHITECTURES:
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises UnsupportedModelError when the file is no JSON object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UnsupportedModelError(f"{path} does not exist: a model folder needs it") from None
+    except ValueError as error:
+        raise UnsupportedModelError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise UnsupportedModelError(f"{path} must hold a JSON object")
+    return content
+
+
+def read_eos_token_ids(folder: Path) -> frozenset[int]:
+    """Of generation_config.json, else of config.json; empty where neither names one."""
+    for name in ("generation_config.json", "config.json"):
+        if (folder / name).exists():
+            eos = read_json(folder / name).get("eos_token_id")
+            if eos is not None:
+                return frozenset(eos if isinstance(eos, list) else [eos])
+    return frozenset()
+
+
+def _check_supported(config: Mapping[str, Any]) -> str:
+    names = config.get("architectures") or [f"none (model_type {config.get('model_type')!r})"]
+    supported = [name for name in names if name in SUPPORTED_ARCHITECTURES]
+    if not supported:
         raise UnsupportedModelError(
-            f"architecture {architecture} is not supported (supported: {', '.join(SUPPORTED_ARCHITECTURES)})"
+            f"architecture {', '.join(names)} is not supported; supported are: {', '.join(SUPPORTED_ARCHITECTURES)}"
         )
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "unknown")
-        raise UnsupportedModelError(f"{architecture}: quantised checkpoints ({method}) are not supported")
-    return AutoConfig.from_pretrained(folder)
+    quantization = config.get("quantization_config")
+    if quantization:
+        method = quantization.get("quant_method", "unknown method") if isinstance(quantization, Mapping) else "?"
+        raise UnsupportedModelError(f"quantised checkpoints ({method}) are not supported; use the original weights")
+    activation = config.get("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise UnsupportedModelError(f"activation {activation!r} is not supported; supported is: silu")
+    return str(supported[0])
 
 
-def read_architecture(folder: Path, hf_config: Any) -> ArchitectureConfig:
-    """Raises UnsupportedModelError with the feature that is not built."""
-    architecture = hf_config.architectures[0]
-    rope_type = hf_config.rope_parameters.get("rope_type", "default")
-    if rope_type not in SUPPORTED_ROPE_TYPES:
-        raise UnsupportedModelError(
-            f"{architecture}: rope type {rope_type!r} is not supported (supported: {', '.join(SUPPORTED_ROPE_TYPES)})"
-        )
-    if hf_config.hidden_act != "silu":
-        raise UnsupportedModelError(f"{architecture}: activation {hf_config.hidden_act!r} is not supported (only silu)")
-    attention_bias = bool(getattr(hf_config, "attention_bias", False))
-    return ArchitectureConfig(
-        architecture=architecture,
-        vocab_size=hf_config.vocab_size,
-        hidden_size=hf_config.hidden_size,
-        intermediate_size=hf_config.intermediate_size,
-        num_layers=hf_config.num_hidden_layers,
-        num_q_heads=hf_config.num_attention_heads,
-        num_kv_heads=hf_config.num_key_value_heads or hf_config.num_attention_heads,
-        head_dim=getattr(hf_config, "head_dim", None) or hf_config.hidden_size // hf_config.num_attention_heads,
-        rms_norm_epsilon=hf_config.rms_norm_eps,
-        max_position_embeddings=hf_config.max_position_embeddings,
-        rope_type=rope_type,
-        tie_word_embeddings=bool(hf_config.tie_word_embeddings),
-        qkv_bias=attention_bias or architecture in _QKV_BIAS,
-        output_bias=attention_bias,
-        mlp_bias=bool(getattr(hf_config, "mlp_bias", False)),
-        qk_norm=architecture in _QK_NORM,
-        windows=_windows(hf_config),
-        eos_token_ids=_eos_token_ids(folder, hf_config),
-        checkpoint_dtype=str(hf_config.dtype).removeprefix("torch."),
-    )
-
-
-def _windows(hf_config: Any) -> tuple[int | None, ...]:
-    num_layers: int = hf_config.num_hidden_layers
-    window: int | None = getattr(hf_config, "sliding_window", None)
-    if window is None or hf_config.architectures[0] == "LlamaForCausalLM":
+def _windows(architecture: str, config: Mapping[str, Any]) -> tuple[int | None, ...]:
+    num_layers: int = config["num_hidden_layers"]
+    window: int | None = config.get("sliding_window")
+    if architecture == "LlamaForCausalLM" or not window:
         return (None,) * num_layers
-    layer_types = getattr(hf_config, "layer_types", None)
-    if layer_types is None:
+    if architecture == "MistralForCausalLM":
         return (window,) * num_layers
-    return tuple(window if kind == "sliding_attention" else None for kind in layer_types)
-
-
-def _eos_token_ids(folder: Path, hf_config: Any) -> frozenset[int]:
-    """generation_config.json says it best: chat models end with more tokens than their config names."""
-    path = folder / "generation_config.json"
-    ids = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
-    if ids is None:
-        ids = hf_config.eos_token_id
-    if ids is None:
-        return frozenset()
-    return frozenset([ids] if isinstance(ids, int) else ids)
+    if not config.get("use_sliding_window", False):
+        return (None,) * num_layers
+    layer_types = config.get("layer_types")
+    if layer_types is None:
+        first = config.get("max_window_layers", 28)
+        return tuple(window if layer >= first else None for layer in range(num_layers))
+    unknown = set(layer_types) - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise UnsupportedModelError(f"layers of type {', '.join(sorted(unknown))} are not supported")
+    return tuple(window if layer_type == "sliding_attention" else None for layer_type in layer_types)

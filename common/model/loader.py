@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from common.attention.selection import select_attention_backend
 from common.checkpoint import resolve_model, served_name
 from common.config import DType, EngineConfig
-from common.errors import ConfigError, UnsupportedModelError
+from common.errors import ConfigError
 from common.kv.spec import KVCacheSpec
-from common.model.architecture import ArchitectureConfig, read_architecture, read_hf_config
+from common.model.architecture import ArchitectureConfig, read_eos_token_ids
 from common.model.causal_lm import CausalLM
+from common.model.checkpoint import Checkpoint
+from common.model.fingerprint import model_fingerprint
 from common.model.memory import activation_bytes
-from common.model.weights import fingerprint, load_weights, num_weight_elements
+from common.model.weights import load_weights
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +29,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class ModelDescription:
     """What is known of a model before its weights are read. Lengths are tokens."""
 
-    folder: Path
-    hf_config: Any
+    checkpoint: Checkpoint
     architecture: ArchitectureConfig
     spec: KVCacheSpec
     served_name: str
     fingerprint: bytes
+    eos_token_ids: frozenset[int]
     max_model_len: int
     dtype: str
     device: torch.device
@@ -45,22 +45,22 @@ class ModelDescription:
 def describe_model(config: EngineConfig) -> ModelDescription:
     """Raises ConfigError or UnsupportedModelError, with what to change."""
     folder = resolve_model(config.model)
-    hf_config = read_hf_config(folder)
-    architecture = read_architecture(folder, hf_config)
-    dtype = _select_dtype(config.dtype, architecture)
+    architecture = ArchitectureConfig.load(folder)
+    checkpoint = Checkpoint.open(folder)
+    dtype = checkpoint.dtype if config.dtype is DType.AUTO else config.dtype.value
     max_model_len = _select_max_model_len(config, architecture)
     itemsize = DTYPES[dtype].itemsize
     return ModelDescription(
-        folder=folder,
-        hf_config=hf_config,
+        checkpoint=checkpoint,
         architecture=architecture,
         spec=architecture.kv_cache_spec(block_size=config.block_size, dtype=dtype),
         served_name=config.served_model_name or served_name(config.model, folder),
-        fingerprint=fingerprint(folder),
+        fingerprint=model_fingerprint(architecture, checkpoint),
+        eos_token_ids=read_eos_token_ids(folder),
         max_model_len=max_model_len,
         dtype=dtype,
         device=_select_device(config.device),
-        weight_bytes=num_weight_elements(folder) * itemsize,
+        weight_bytes=checkpoint.num_elements * itemsize,
         activation_bytes=activation_bytes(config, architecture, max_model_len, itemsize),
     )
 
@@ -68,10 +68,14 @@ def describe_model(config: EngineConfig) -> ModelDescription:
 def load_model(description: ModelDescription, attention_backend: str) -> CausalLM:
     """Raises ConfigError for an unknown backend, UnsupportedModelError when the weights don't fit the config."""
     started_s = time.monotonic()
-    backend = select_attention_backend(attention_backend, description.device)
-    model = CausalLM(description.architecture, description.hf_config, backend, DTYPES[description.dtype])
-    load_weights(model, description.folder)
-    model = model.to(description.device).eval()
+    model = CausalLM(
+        description.architecture,
+        select_attention_backend(attention_backend, description.device),
+        max_model_len=description.max_model_len,
+        dtype=DTYPES[description.dtype],
+        device=description.device,
+    )
+    load_weights(model, description.checkpoint)
     logger.info(
         "loaded %s in %s on %s in %.1f s",
         description.served_name,
@@ -79,7 +83,7 @@ def load_model(description: ModelDescription, attention_backend: str) -> CausalL
         description.device,
         time.monotonic() - started_s,
     )
-    return model
+    return model.eval()
 
 
 def _select_device(name: str) -> torch.device:
@@ -94,13 +98,6 @@ def _select_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device", f"{name} was asked for, but this torch sees no CUDA device; cpu would work")
     return device
-
-
-def _select_dtype(wanted: DType, architecture: ArchitectureConfig) -> str:
-    name = architecture.checkpoint_dtype if wanted is DType.AUTO else wanted.value
-    if name not in DTYPES:
-        raise UnsupportedModelError(f"checkpoint dtype {name} is not supported: choose one of {', '.join(DTYPES)}")
-    return name
 
 
 def _select_max_model_len(config: EngineConfig, architecture: ArchitectureConfig) -> int:

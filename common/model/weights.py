@@ -1,127 +1,96 @@
-"""Reads safetensors into a model, tensor by tensor: never more than one checkpoint tensor is held beside it."""
+"""Which tensors of a checkpoint make up which parameter of a `CausalLM`, and their loading."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
-from safetensors import safe_open
 
 from common.errors import UnsupportedModelError
+from common.model.architecture import ArchitectureConfig
 from common.model.causal_lm import CausalLM
+from common.model.checkpoint import Checkpoint
 
-FINGERPRINT_SAMPLE_BYTES = 64 * 1024
-# Fields of config.json that say nothing about what is computed.
-_CONFIG_NOISE = ("_name_or_path", "_model_name_or_path", "transformers_version", "use_cache", "dtype", "torch_dtype")
-
-
-def safetensors_files(folder: Path) -> list[Path]:
-    """The checkpoint's files, in a fixed order. Raises UnsupportedModelError when there is none."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        return [folder / name for name in names]
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
-    pickled = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
-    hint = " (pickled weights are never read: convert them to safetensors)" if pickled else ""
-    raise UnsupportedModelError(f"{folder} has no model.safetensors{hint}")
+IGNORED_SUFFIXES = ("rotary_emb.inv_freq",)  # recomputed from the config
 
 
-def load_weights(model: CausalLM, folder: Path) -> None:
-    """Fills every parameter. Raises UnsupportedModelError when tensors are missing, or of another shape."""
-    places = _places(model)
-    for path in safetensors_files(folder):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
-                place = places.pop(name, None)
-                if place is None:
-                    continue
-                tensor = file.get_tensor(name)
-                if tensor.shape != place.shape:
-                    raise UnsupportedModelError(
-                        f"tensor {name} has shape {list(tensor.shape)}, the config wants {list(place.shape)}"
-                    )
-                place.copy_(tensor)
-    if places:
-        raise UnsupportedModelError(f"{folder} lacks tensors: {', '.join(sorted(places)[:5])}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSource:
+    """A parameter is the checkpoint's tensors, one below the other; `repeats` are the rows that each one fills."""
+
+    parameter: str
+    tensors: tuple[str, ...]
+    repeats: tuple[int, ...] | None = None
 
 
-def fingerprint(folder: Path) -> bytes:
-    """16 bytes over the config and samples of every weight's bytes: a fine-tune of the same shape has another."""
-    config = json.loads((folder / "config.json").read_text())
-    for name in _CONFIG_NOISE:
-        config.pop(name, None)
-    digest = hashlib.blake2b(json.dumps(config, sort_keys=True).encode(), digest_size=16)
-    for path in safetensors_files(folder):
-        for name, sample in _samples(path):
-            digest.update(name.encode() + b"\0" + sample)
-    return digest.digest()
+def parameter_sources(architecture: ArchitectureConfig) -> Iterator[ParameterSource]:
+    """Each parameter of the model once."""
+    yield ParameterSource(parameter="embedding", tensors=("model.embed_tokens.weight",))
+    yield ParameterSource(parameter="norm", tensors=("model.norm.weight",))
+    if not architecture.tie_word_embeddings:
+        yield ParameterSource(parameter="lm_head", tensors=("lm_head.weight",))
+    for layer in range(architecture.num_layers):
+        yield from _layer_sources(architecture, f"layers.{layer}", f"model.layers.{layer}")
 
 
-def num_weight_elements(folder: Path) -> int:
-    """Elements of all tensors, read from the headers alone."""
-    total = 0
-    for path in safetensors_files(folder):
-        for entry in _header(path)[1].values():
-            count = 1
-            for size in entry["shape"]:
-                count *= size
-            total += count
-    return total
+def load_weights(model: CausalLM, checkpoint: Checkpoint) -> None:
+    """Copies every tensor to its place, cast to the model's dtype.
+
+    Raises UnsupportedModelError for a tensor that is missing, has another shape, or has no place in the model.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    used: set[str] = set()
+    with checkpoint.reader() as reader:
+        for source in parameter_sources(model.architecture):
+            tensors = [reader.read(name) for name in source.tensors]
+            if source.repeats is not None:
+                tensors = [tensor.expand(rows, -1) for tensor, rows in zip(tensors, source.repeats, strict=True)]
+            _fill(parameters[source.parameter], tensors, source)
+            used.update(source.tensors)
+    unused = {name for name in checkpoint.entries if name not in used and not name.endswith(IGNORED_SUFFIXES)}
+    if model.architecture.tie_word_embeddings:
+        unused.discard("lm_head.weight")
+    if unused:
+        raise UnsupportedModelError(
+            f"{checkpoint.folder} has {len(unused)} tensors that {model.architecture.architecture} has no place for, "
+            f"such as {min(unused)}"
+        )
 
 
-def _samples(path: Path) -> Iterator[tuple[str, bytes]]:
-    start, header = _header(path)
-    with open(path, "rb") as file:
-        for name, entry in sorted(header.items()):
-            begin, end = entry["data_offsets"]
-            file.seek(start + begin + max(0, (end - begin - FINGERPRINT_SAMPLE_BYTES) // 2))
-            yield name, file.read(min(FINGERPRINT_SAMPLE_BYTES, end - begin))
+def _fill(parameter: torch.Tensor, tensors: list[torch.Tensor], source: ParameterSource) -> None:
+    num_rows = sum(tensor.shape[0] for tensor in tensors)
+    shapes = {(num_rows, *tensor.shape[1:]) for tensor in tensors}
+    if shapes != {tuple(parameter.shape)}:
+        found = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        raise UnsupportedModelError(
+            f"{', '.join(source.tensors)} of shape {found} can't fill {source.parameter} of {tuple(parameter.shape)}"
+        )
+    start = 0
+    for tensor in tensors:
+        parameter[start : start + tensor.shape[0]].copy_(tensor)
+        start += tensor.shape[0]
 
 
-def _header(path: Path) -> tuple[int, dict[str, dict[str, list[int]]]]:
-    """Where the data begins, and each tensor's shape and offsets."""
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
-    return 8 + length, header
+def _layer_sources(architecture: ArchitectureConfig, ours: str, theirs: str) -> Iterator[ParameterSource]:
+    def fused(parameter: str, names: tuple[str, ...], kinds: tuple[str, ...]) -> Iterator[ParameterSource]:
+        for kind in kinds:
+            tensors = tuple(f"{theirs}.{name}.{kind}" for name in names)
+            yield ParameterSource(parameter=f"{ours}.{parameter}.{kind}", tensors=tensors)
 
+    def kinds(bias: bool) -> tuple[str, ...]:
+        return ("weight", "bias") if bias else ("weight",)
 
-def _places(model: CausalLM) -> dict[str, torch.Tensor]:
-    """Checkpoint name → the part of a parameter that it fills."""
-    config = model.config
-    q_size = config.num_q_heads * config.head_dim
-    kv_size = config.num_kv_heads * config.head_dim
-    places: dict[str, torch.Tensor] = {
-        "model.embed_tokens.weight": model.embedding,
-        "model.norm.weight": model.norm,
-    }
-    if model.head is not None:
-        places["lm_head.weight"] = model.head
-    for index in range(config.num_layers):
-        layer = model.layer(index)
-        prefix = f"model.layers.{index}."
-        parts = {
-            "self_attn.q_proj": (layer.qkv, layer.qkv_bias, 0, q_size),
-            "self_attn.k_proj": (layer.qkv, layer.qkv_bias, q_size, kv_size),
-            "self_attn.v_proj": (layer.qkv, layer.qkv_bias, q_size + kv_size, kv_size),
-            "self_attn.o_proj": (layer.output, layer.output_bias, 0, config.hidden_size),
-            "mlp.gate_proj": (layer.gate_up, layer.gate_up_bias, 0, config.intermediate_size),
-            "mlp.up_proj": (layer.gate_up, layer.gate_up_bias, config.intermediate_size, config.intermediate_size),
-            "mlp.down_proj": (layer.down, layer.down_bias, 0, config.hidden_size),
-        }
-        for name, (weight, bias, start, size) in parts.items():
-            places[f"{prefix}{name}.weight"] = weight[start : start + size]
-            if bias is not None:
-                places[f"{prefix}{name}.bias"] = bias[start : start + size]
-        places[f"{prefix}input_layernorm.weight"] = layer.input_norm
-        places[f"{prefix}post_attention_layernorm.weight"] = layer.post_norm
-        if layer.q_norm is not None and layer.k_norm is not None:
-            places[f"{prefix}self_attn.q_norm.weight"] = layer.q_norm
-            places[f"{prefix}self_attn.k_norm.weight"] = layer.k_norm
-    return places
+    projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    yield from fused("attention.qkv", projections, kinds(architecture.qkv_bias))
+    yield from fused("attention.output", ("self_attn.o_proj",), kinds(architecture.output_bias))
+    yield from fused("mlp.gate_up", ("mlp.gate_proj", "mlp.up_proj"), kinds(architecture.mlp_bias))
+    yield from fused("mlp.down", ("mlp.down_proj",), kinds(architecture.mlp_bias))
+    yield ParameterSource(parameter=f"{ours}.attention_norm", tensors=(f"{theirs}.input_layernorm.weight",))
+    yield ParameterSource(parameter=f"{ours}.mlp_norm", tensors=(f"{theirs}.post_attention_layernorm.weight",))
+    if architecture.qk_norm:
+        yield ParameterSource(
+            parameter=f"{ours}.attention.qk_norm",
+            tensors=(f"{theirs}.self_attn.q_norm.weight", f"{theirs}.self_attn.k_norm.weight"),
+            repeats=(architecture.num_q_heads, architecture.num_kv_heads),
+        )
