@@ -124,6 +124,7 @@ class RouterConfig:
     grpc_port: int = setting(50051, "port of the gRPC API; 0: any free one")
     http_port: int = setting(8000, "port of the OpenAI HTTP API; 0: any free one")
     worker: tuple[str, ...] = setting((), "host:port of a worker, beside those that register in the index; repeatable")
+    min_workers: int = setting(1, "workers that must be up before the router first says that it is ready")
     policy: str = setting("prefix_aware", "prefix_aware, round_robin, least_loaded")
     max_num_requests: int = setting(1024, "requests at once at most; more are refused")
     max_attempts: int = setting(4, "times that one request is planned at most")
@@ -132,7 +133,7 @@ class RouterConfig:
     def __post_init__(self) -> None:
         _check_port("grpc_port", self.grpc_port)
         _check_port("http_port", self.http_port)
-        for name in ("max_num_requests", "max_attempts", "text_threads"):
+        for name in ("min_workers", "max_num_requests", "max_attempts", "text_threads"):
             _check_positive(name, getattr(self, name))
         if self.policy not in ("prefix_aware", "round_robin", "least_loaded"):
             raise ConfigError("policy", f"must be prefix_aware, round_robin or least_loaded, is {self.policy!r}")

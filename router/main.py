@@ -96,7 +96,7 @@ async def _serve(config: RouterConfig) -> int:
             metrics=metrics,
             max_num_requests=config.max_num_requests,
         )
-        readiness = Readiness(core, fleet)
+        readiness = Readiness(core, fleet, config.min_workers)
         tasks.append(asyncio.create_task(readiness.run(), name="readiness"))
         tasks.append(asyncio.create_task(_watch_index(lookup, metrics), name="index state"))
         stack.callback(lambda: [task.cancel() for task in tasks])

@@ -23,9 +23,10 @@ CANARY_TOKENS = 2
 class Readiness:
     """Probes until an answer came, then watches that workers remain. Owned by the event loop."""
 
-    def __init__(self, generator: Generator, fleet: Fleet) -> None:
+    def __init__(self, generator: Generator, fleet: Fleet, min_workers: int) -> None:
         self._generator = generator
         self._fleet = fleet
+        self._min_workers = min_workers
         self.ready = False
         self.reason = "no worker has registered yet"
 
@@ -35,15 +36,18 @@ class Readiness:
 
     async def run(self) -> None:
         """Until cancelled."""
+        while (num_up := self._num_up()) < self._min_workers:
+            self.reason = f"{num_up} of {self._min_workers} workers are up"
+            await asyncio.sleep(INTERVAL_S)
         while True:
-            if not self._has_workers():
+            if not self._fleet.usable(Role.DECODE):
                 self.ready, self.reason = False, "no worker that decodes is up"
             elif not self.ready:
                 await self._probe()
             await asyncio.sleep(INTERVAL_S)
 
-    def _has_workers(self) -> bool:
-        return bool(self._fleet.usable(Role.DECODE))
+    def _num_up(self) -> int:
+        return sum(handle.usable for handle in self._fleet.workers())
 
     async def _probe(self) -> None:
         command = GenerateCommand(

@@ -82,6 +82,7 @@ class ClusterPlan:
             host=config.host,
             grpc_port=config.grpc_port and config.grpc_port + index,
             http_port=config.http_port and config.http_port + index,
+            min_workers=config.num_workers,
             policy=config.policy,
         )
 

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from common.errors import SlipstreamError, Status
+from common.errors import InvalidRequestError, SlipstreamError, Status
+from common.net.malformed import find_malformed_field
 from common.net.status import code_of, details_of
 
 logger = logging.getLogger(__name__)
@@ -37,25 +39,25 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 def _wrap_single(handler: Handler, method: str) -> Handler:
     inner: Any = handler.unary_unary or handler.stream_unary
     assert inner is not None
+    read, deserializer = _reading(handler)
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         async with _mapped(context, method):
-            return await inner(request, context)
+            return await inner(read(request), context)
 
     make: Any = grpc.unary_unary_rpc_method_handler if handler.unary_unary else grpc.stream_unary_rpc_method_handler
-    wrapped: Handler = make(
-        call, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
-    )
+    wrapped: Handler = make(call, request_deserializer=deserializer, response_serializer=handler.response_serializer)
     return wrapped
 
 
 def _wrap_stream(handler: Handler, method: str) -> Handler:
     inner: Any = handler.unary_stream or handler.stream_stream
     assert inner is not None
+    read, deserializer = _reading(handler)
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         async with _mapped(context, method):
-            result: Any = inner(request, context)
+            result: Any = inner(read(request), context)
             if hasattr(result, "__aiter__"):
                 try:
                     async for message in result:
@@ -68,10 +70,32 @@ def _wrap_stream(handler: Handler, method: str) -> Handler:
     make: Any = grpc.unary_stream_rpc_method_handler if handler.unary_stream else grpc.stream_stream_rpc_method_handler
     wrapped: Handler = make(
         call,
-        request_deserializer=handler.request_deserializer,
+        request_deserializer=deserializer,
         response_serializer=handler.response_serializer,
     )
     return wrapped
+
+
+def _reading(handler: Handler) -> tuple[Callable[[Any], Any], Any]:
+    """How the wrapped call reads its request, and what gRPC is left to deserialise.
+
+    gRPC answers UNKNOWN when its deserialiser raises, so single requests are deserialised inside the mapping.
+    """
+    deserialize = handler.request_deserializer
+    if handler.request_streaming or deserialize is None:
+        return lambda request: request, deserialize
+    message_type = getattr(deserialize, "__self__", None)
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            descriptor = getattr(message_type, "DESCRIPTOR", None)
+            field = None if descriptor is None else find_malformed_field(data, descriptor)
+            name = field or (descriptor.name if descriptor is not None else "request")
+            raise InvalidRequestError(name, f"can't be read: {error}") from error
+
+    return read, None
 
 
 @asynccontextmanager

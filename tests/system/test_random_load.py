@@ -24,8 +24,12 @@ NUM_REQUESTS = 500
 NUM_AT_ONCE = 24
 SEED = 20_251
 VOCAB_SIZE = 49_152
-# Prompts of up to 300 tokens and answers of up to 60, 24 at once: decode runs out of blocks now and then.
-NUM_DECODE_BLOCKS = 96
+# First most answers are short, and decode learns to grant credits for as much; then they get long, and it runs out
+# of blocks.
+NUM_DECODE_BLOCKS = 80
+LONG_SHARES = (0.1, 0.6)
+SHORT_ANSWERS = (1, 2, 4, 8)
+LONG_ANSWERS = (100, 180)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +64,10 @@ def cluster(tiny_model: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def make_request(source: random.Random, prefixes: list[tuple[int, ...]]) -> RandomRequest:
+def make_request(source: random.Random, prefixes: list[tuple[int, ...]], long_share: float) -> RandomRequest:
     tail = tuple(source.randrange(VOCAB_SIZE) for _ in range(source.randint(1, 40)))
     prompt = source.choice(prefixes)[: source.choice((0, 16, 64, 100, 256))] + tail
-    max_tokens = source.choice((1, 2, source.randint(3, 60), source.randint(3, 60)))
+    max_tokens = source.randint(*LONG_ANSWERS) if source.random() < long_share else source.choice(SHORT_ANSWERS)
     options: GenerateOptions = {
         "max_tokens": max_tokens,
         "ignore_eos": source.random() < 0.8,
@@ -88,6 +92,16 @@ def make_request(source: random.Random, prefixes: list[tuple[int, ...]]) -> Rand
         cancel_after_tokens=source.randint(1, max_tokens) if fate < 0.2 else None,
         cancel_after_s=source.random() * 0.3 if fate > 0.8 else None,
     )
+
+
+def make_requests(source: random.Random, prefixes: list[tuple[int, ...]]) -> list[RandomRequest]:
+    requests = [
+        make_request(source, prefixes, long_share)
+        for long_share in LONG_SHARES
+        for _ in range(NUM_REQUESTS * 9 // 10 // len(LONG_SHARES))
+    ]
+    # Some come twice, and must be answered alike: elsewhere, in another batch, with a cached prefix.
+    return requests + source.choices(requests, k=NUM_REQUESTS - len(requests))
 
 
 async def run_one(client: AsyncClient, request: RandomRequest, outcomes: Outcomes) -> None:
@@ -148,10 +162,8 @@ async def run_all(addresses: list[str], requests: list[RandomRequest]) -> Outcom
 def test_500_random_requests_leave_nothing_behind(cluster: Cluster) -> None:
     source = random.Random(SEED)
     prefixes = [tuple(source.randrange(VOCAB_SIZE) for _ in range(256)) for _ in range(6)]
-    requests = [make_request(source, prefixes) for _ in range(NUM_REQUESTS * 9 // 10)]
-    # Some come twice, and must be answered alike: elsewhere, in another batch, with a cached prefix.
-    again = source.choices(requests, k=NUM_REQUESTS - len(requests))
-    outcomes = asyncio.run(run_all(cluster.grpc_addresses, requests + again))
+    requests = make_requests(source, prefixes)
+    outcomes = asyncio.run(run_all(cluster.grpc_addresses, requests))
 
     assert outcomes.count["whole"] + outcomes.count["cancelled"] + outcomes.count["deadline"] == NUM_REQUESTS
     assert outcomes.count["whole"] > NUM_REQUESTS // 2
