@@ -34,9 +34,8 @@ class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
         self._router_status = router_status
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
-        return pb.StatusResponse(
-            workers=[_status(handle) for handle in self._fleet.workers()], router=self._router_status()
-        )
+        handles = sorted(self._fleet.workers(), key=lambda handle: (handle.info.role, handle.info.worker_id))
+        return pb.StatusResponse(workers=[_status(handle) for handle in handles], router=self._router_status())
 
     async def ResetPrefixCache(
         self, request: pb.ResetPrefixCacheRequest, context: Context

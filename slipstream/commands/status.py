@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from slipstream.fleet_status import FleetStatus, RouterStatus, WorkerStatus
 
+MAX_WIDTH = 1000
 COLUMNS = ("worker", "role", "state", "model", "blocks", "cached", "running", "queue", "hit rate", "backend", "address")
 
 
@@ -50,8 +51,12 @@ def _print(fleet: FleetStatus, as_json: bool) -> None:
         return
     from rich.console import Console
 
+    table = fleet_table(fleet)
+    # Cells that are cut short tell nothing: a terminal too narrow for the table wraps its lines instead.
+    width = Console(width=MAX_WIDTH).measure(table).maximum
     console = Console(highlight=False)
-    console.print(fleet_table(fleet))
+    console.width = max(console.width, width)
+    console.print(table)
     if fleet.router is not None:
         console.print(router_line(fleet.router), soft_wrap=True)
 
