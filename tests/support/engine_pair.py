@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from common.engine.build import BuiltEngine, build_engine
 
 from common.config import DType, EngineConfig
+from common.engine.build import BuiltEngine, build_engine
 from common.engine.results import HandedOver, StepResult
 from common.request import Leg, RequestId, SamplingParams
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from common.engine.build import BuiltEngine, build_engine
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from common.config import DType, EngineConfig
+from common.engine.build import BuiltEngine, build_engine
 from common.engine.results import HandedOver, LegStart, TokenOutput
 from common.request import Leg
 from tests.support.engine import make_leg
