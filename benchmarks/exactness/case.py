@@ -31,7 +31,7 @@ class Case:
     """
 
     name: str
-    num_at_once: int = 4
+    num_at_once: int = 8
     resets: tuple[Role, ...] = ()
     prefill_cached: Cached = Cached.NOTHING  # in role both: the one worker
     decode_cached: Cached = Cached.NOTHING

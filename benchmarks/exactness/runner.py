@@ -19,7 +19,6 @@ from slipstream.launcher import Cluster
 
 KV_MEMORY = "1500MiB"
 FEW_BLOCKS_SHARE = 0.6  # of what 16 requests need together
-NUM_SHORT_ANSWERS = 150
 SEED = 20_240_607
 
 
@@ -61,8 +60,8 @@ class Runner:
         fleet.reset_prefix_cache(*case.resets)
         if case.prefill_cached is Cached.PART:
             self._cache_parts(fleet, case, references)
-        if case.preempts:
-            self._teach_short_answers(fleet)
+        if case.preempts and fleet.split:
+            self._teach_short_answers(fleet, 3 * len(references))
         started_s = time.monotonic()
         asks = [self._ask(case, reference) for reference in references]
         traffic = fleet.serve(asks, case.num_at_once)
@@ -104,10 +103,10 @@ class Runner:
             ]
             fleet.serve(asks, num_at_once=case.num_at_once)
 
-    def _teach_short_answers(self, fleet: Fleet) -> None:
+    def _teach_short_answers(self, fleet: Fleet, num_answers: int) -> None:
         """A decode worker grants credits for as many tokens as most answers had: after these, for very few."""
         reference = min(self.workload.references, key=lambda one: len(one.prompt_token_ids))
-        fleet.serve([Ask(reference=reference, num_new_tokens=2)] * NUM_SHORT_ANSWERS, num_at_once=8)
+        fleet.serve([Ask(reference=reference, num_new_tokens=2)] * num_answers, num_at_once=16)
 
     def _compare(self, case: Case, traffic: Traffic) -> Iterator[Comparison]:
         for served in traffic.served:

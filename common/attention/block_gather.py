@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
+from common.attention.layer_kv_cache import LayerKVCache
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockGather:
-    """Indices that fit every view with the strides of the one that it was made for.
+    """Indices that fit every view with the strides of the one that it was made for, and the room for what they collect.
+
+    The room is written anew for each layer: memory that the system has to map for each call costs ten times the copy.
 
     Where a block's heads each lie in one piece, at a distance that divides the distance of blocks (block-major slabs,
     and per-layer pools too), the view is read as a matrix of head pieces and one copy gives keys in attention's order.
@@ -17,29 +21,43 @@ class BlockGather:
     """
 
     index: torch.Tensor  # flat int64: pieces (request, head, block), or blocks (request, block)
-    num_requests: int
-    num_blocks: int
+    keys: torch.Tensor  # [num_requests, num_kv_heads, num_blocks * block_size, head_dim]
+    values: torch.Tensor  # as keys
     by_pieces: bool
 
     @classmethod
     def of(cls, view: torch.Tensor, block_tables: torch.Tensor) -> BlockGather:
         """view: [num_blocks, num_kv_heads, block_size, head_dim]; block_tables: [num_requests, num_blocks] int32."""
-        num_requests, num_blocks = block_tables.shape
         blocks = block_tables.to(torch.int64)
+        num_requests, num_blocks = blocks.shape
+        _, num_kv_heads, block_size, head_dim = view.shape
         by_pieces = _has_pieces(view)
         if by_pieces:
-            heads = torch.arange(view.shape[1], device=view.device)
+            heads = torch.arange(num_kv_heads, device=view.device)
             blocks = blocks[:, None, :] * (view.stride(0) // view.stride(1)) + heads[:, None]
-        return cls(index=blocks.flatten(), num_requests=num_requests, num_blocks=num_blocks, by_pieces=by_pieces)
+        shape = (num_requests, num_kv_heads, num_blocks * block_size, head_dim)
+        return cls(
+            index=blocks.flatten(), keys=view.new_empty(shape), values=view.new_empty(shape), by_pieces=by_pieces
+        )
 
-    def __call__(self, view: torch.Tensor) -> torch.Tensor:
-        """[num_requests, num_kv_heads, num_blocks * block_size, head_dim], contiguous."""
-        num_kv_heads, block_size, head_dim = view.shape[1:]
-        shape = (self.num_requests, num_kv_heads, self.num_blocks * block_size, head_dim)
+    def __call__(self, cache: LayerKVCache) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values, each [num_requests, num_kv_heads, num_blocks * block_size, head_dim], contiguous and valid
+        until the next call."""
+        self._collect(cache.key, self.keys)
+        self._collect(cache.value, self.values)
+        return self.keys, self.values
+
+    def _collect(self, view: torch.Tensor, room: torch.Tensor) -> None:
         if self.by_pieces:
-            return _pieces(view).index_select(0, self.index).view(shape)
-        blocks = view.index_select(0, self.index).view(self.num_requests, self.num_blocks, *view.shape[1:])
-        return blocks.transpose(1, 2).reshape(shape)
+            pieces = _pieces(view)
+            torch.index_select(pieces, 0, self.index, out=room.view(-1, pieces.shape[1]))
+            return
+        num_requests, num_kv_heads, num_keys, head_dim = room.shape
+        block_size = view.shape[2]
+        blocks = view.index_select(0, self.index).view(num_requests, -1, num_kv_heads, block_size, head_dim)
+        room.view(num_requests, num_kv_heads, num_keys // block_size, block_size, head_dim).copy_(
+            blocks.transpose(1, 2)
+        )
 
 
 def _has_pieces(view: torch.Tensor) -> bool:

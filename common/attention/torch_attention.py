@@ -17,6 +17,7 @@ from common.attention.block_gather import BlockGather
 from common.attention.forward_batch import ForwardBatch
 from common.attention.layer_kv_cache import LayerKVCache
 
+MAX_GATHERED_KEYS = 32_768  # of requests that decode together, padding included: bounds what one layer's copy takes
 QUERY_TILE = 512  # rows of a chunk that share one mask: bounds the mask, and skips most of the causal half
 
 Masks = dict[int | None, torch.Tensor | None]  # by window: additive, or None where every key is visible
@@ -28,6 +29,7 @@ class DecodeGroup:
 
     rows: torch.Tensor  # [num_requests] int64: rows of the batch
     gather: BlockGather
+    unwritten: torch.Tensor  # [num_unwritten] int64: gathered rows (request, head, key) past a request's end
     masks: Masks  # each [num_requests, 1, 1, num_blocks * block_size]
 
 
@@ -47,7 +49,7 @@ class PrefillChunk:
 
     start: int  # first row in the batch
     end: int
-    gather: BlockGather
+    gather: BlockGather | None  # None where no window needs it
     tiles: tuple[QueryTile, ...]
     causal_windows: frozenset[int | None]  # windows under which the chunk is plainly causal over its own rows
 
@@ -77,7 +79,11 @@ class TorchAttention:
         return TorchAttentionPlan(
             slot_blocks=batch.slot_mapping // block_size,
             slot_offsets=batch.slot_mapping % block_size,
-            decode_groups=tuple(_plan_decode(batch, cache, windows, group) for group in by_length.values()),
+            decode_groups=tuple(
+                _plan_decode(batch, cache, windows, group)
+                for bits, requests in by_length.items()
+                for group in _split(requests, MAX_GATHERED_KEYS // (block_size << bits))
+            ),
             chunks=tuple(
                 _plan_chunk(batch, cache, windows, request)
                 for request, query_len in enumerate(query_lens)
@@ -112,6 +118,11 @@ class TorchAttention:
         return output
 
 
+def _split(requests: list[int], max_requests: int) -> list[list[int]]:
+    size = max(1, max_requests)
+    return [requests[start : start + size] for start in range(0, len(requests), size)]
+
+
 def _plan_decode(
     batch: ForwardBatch, cache: LayerKVCache, windows: Sequence[int | None], requests: list[int]
 ) -> DecodeGroup:
@@ -126,9 +137,11 @@ def _plan_decode(
     for window in windows:
         sees_all = min(seq_lens) == num_keys and (window is None or window >= num_keys)
         masks[window] = None if sees_all else _mask(lengths - 1, num_keys, window, cache.key.dtype)[:, None, None]
+    is_unwritten = torch.arange(num_keys, device=device) >= lengths[:, None, None]
     return DecodeGroup(
         rows=rows,
         gather=BlockGather.of(cache.key, batch.block_tables[selected, :num_blocks]),
+        unwritten=is_unwritten.expand(-1, cache.key.shape[1], -1).flatten().nonzero().flatten(),
         masks=masks,
     )
 
@@ -152,7 +165,7 @@ def _plan_chunk(batch: ForwardBatch, cache: LayerKVCache, windows: Sequence[int 
     return PrefillChunk(
         start=start,
         end=end,
-        gather=BlockGather.of(cache.key, batch.block_tables[request : request + 1, :num_blocks]),
+        gather=BlockGather.of(cache.key, batch.block_tables[request : request + 1, :num_blocks]) if tiles else None,
         tiles=tuple(tiles),
         causal_windows=causal_windows,
     )
@@ -178,7 +191,9 @@ def _attend_decode(
     num_requests, num_q_heads, head_dim = query.shape
     grouped = query.reshape(num_requests, cache.key.shape[1], -1, head_dim)
     # [num_requests, num_kv_heads, num_keys, head_dim] each
-    keys, values = group.gather(cache.key), group.gather(cache.value)
+    keys, values = group.gather(cache)
+    for gathered in (keys, values):  # a mask does not hide NaN, which an earlier user of the slot may have left
+        gathered.view(-1, head_dim).index_fill_(0, group.unwritten, 0.0)
     attended = scaled_dot_product_attention(grouped, keys, values, attn_mask=group.masks[window], scale=scale)
     return attended.reshape(num_requests, num_q_heads * head_dim)
 
@@ -204,7 +219,8 @@ def _attend_chunk(
     window: int | None,
     output: torch.Tensor,  # [num_tokens, num_q_heads * head_dim]
 ) -> None:
-    keys, values = chunk.gather(cache.key), chunk.gather(cache.value)  # [1, num_kv_heads, num_keys, head_dim]
+    assert chunk.gather is not None
+    keys, values = chunk.gather(cache)  # [1, num_kv_heads, num_keys, head_dim]
     for tile in chunk.tiles:
         attended = scaled_dot_product_attention(
             query[tile.start : tile.end].transpose(0, 1)[None],

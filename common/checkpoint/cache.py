@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -30,7 +31,9 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.is_dir():
             return folder
-        making = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=folder.parent))
+        for left_over in folder.parent.glob(f"{glob.escape(folder.name)}.making-*"):  # by one that was killed
+            shutil.rmtree(left_over, ignore_errors=True)
+        making = Path(tempfile.mkdtemp(prefix=folder.name + ".making-", dir=folder.parent))
         try:
             make(making)
             making.chmod(0o755)

@@ -25,7 +25,7 @@ def resolve_model(model: str) -> Path:
     path = Path(model).expanduser()
     if path.is_file() and path.suffix == ".gguf":
         return converted_folder(path)
-    if path.is_dir():
+    if model and path.is_dir():
         if not (path / "config.json").is_file():
             raise ConfigError("model", f"the folder {model} has no config.json")
         return path.resolve()

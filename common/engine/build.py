@@ -14,8 +14,8 @@ from common.engine.sampler import Sampler
 from common.engine.scheduler_config import SchedulerConfig
 from common.kv.block_key import BlockKey, KeyRoot, root_key
 from common.kv.manager import KVCacheManager
+from common.model.free_memory import free_memory
 from common.model.loader import describe_model, load_model
-from common.model.memory import free_memory
 
 logger = logging.getLogger(__name__)
 

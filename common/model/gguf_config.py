@@ -34,7 +34,7 @@ class GGUFHeader:
             )
 
     def complete(self, config: Any) -> None:
-        """Puts into a transformers config what it lacks. Raises UnsupportedModelError for a scaling that is not built."""
+        """Puts into a transformers config what it lacks. Raises UnsupportedModelError for a RoPE that is not built."""
         head_dim = self.get("attention.key_length")
         if head_dim is not None:
             config.head_dim = int(head_dim)

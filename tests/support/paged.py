@@ -13,13 +13,13 @@ from common.attention.layer_kv_cache import LayerKVCache
 
 
 class PagedCache:
-    """Block-major slabs; blocks are given out in a shuffled order."""
+    """Block-major slabs, given out in a shuffled order. Slots hold NaN until they are written."""
 
     def __init__(
         self, *, num_blocks: int, num_layers: int, num_kv_heads: int, block_size: int, head_dim: int, seed: int = 3
     ) -> None:
         # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
-        self.slabs = torch.zeros(num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim)
+        self.slabs = torch.full((num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim), torch.nan)
         self.block_size = block_size
         self._free = list(range(num_blocks))
         random.Random(seed).shuffle(self._free)

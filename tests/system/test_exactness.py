@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,7 +14,7 @@ from benchmarks.exactness.lazy_reference_model import LazyReferenceModel
 from benchmarks.exactness.runner import Runner
 from benchmarks.exactness.workload import load_workload
 
-NUM_NEW_TOKENS = 24
+NUM_NEW_TOKENS = 16
 # Short ones first: cases that take fewer prompts take those. Each is in some relation to the block sizes.
 PROMPTS = (
     "one_token",
@@ -33,10 +34,27 @@ PROMPTS = (
     "chat_librarian_cats",
     "chat_librarian_stars",
 )
-# The first case of a fleet, and those with preemptions, take all prompts.
-PARAMETERS = [
-    pytest.param(spec, case, id=f"{spec.name}: {case.name}".replace(" ", "_")) for spec in FAST for case in spec.cases
-]
+CASES = [(spec, case) for spec in FAST for case in spec.cases]
+
+
+class Fleets:
+    """One running fleet at a time, the next one started when its first case comes."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._spec: FleetSpec | None = None
+        self._fleet: Fleet | None = None
+        self._stack = ExitStack()
+
+    def get(self, spec: FleetSpec) -> Fleet:
+        if self._fleet is None or spec != self._spec:
+            self.close()
+            self._fleet, self._spec = self._stack.enter_context(self._runner.fleet(spec)), spec
+        return self._fleet
+
+    def close(self) -> None:
+        self._fleet = None
+        self._stack.close()
 
 
 @pytest.fixture(scope="module")
@@ -46,28 +64,36 @@ def runner() -> Runner:
 
 
 @pytest.fixture(scope="module")
-def fleet(request: pytest.FixtureRequest, runner: Runner) -> Iterator[Fleet]:
-    with runner.fleet(request.param) as fleet:
-        yield fleet
+def fleets(runner: Runner) -> Iterator[Fleets]:
+    fleets = Fleets(runner)
+    try:
+        yield fleets
+    finally:
+        fleets.close()
 
 
-@pytest.mark.parametrize(("fleet", "case"), PARAMETERS, indirect=["fleet"], scope="module")
-def test_case(runner: Runner, fleet: Fleet, case: Case, request: pytest.FixtureRequest) -> None:
-    spec: FleetSpec = request.node.callspec.params["fleet"]
-    result = runner.run(fleet, spec, case)
-    print(result.name, result.path, f"{result.elapsed_s:.1f} s")
+# A fleet's cases run in their order, for one finds the caches as the other left them.
+@pytest.mark.parametrize(("spec", "case"), CASES, ids=[f"{spec.name}: {case.name}" for spec, case in CASES])
+def test_case(runner: Runner, fleets: Fleets, spec: FleetSpec, case: Case) -> None:
+    result = runner.run(fleets.get(spec), spec, case)
+    print(f"{result.name}: {result.path}, {result.elapsed_s:.1f} s")
     assert result.faults == ()
     assert result.ties == ()
 
 
 def test_the_subset_has_every_case_of_the_whole() -> None:
-    def kinds(specs: tuple[FleetSpec, ...]) -> set[tuple[object, ...]]:
+    def kinds(specs: tuple[FleetSpec, ...]) -> set[tuple[bool, str, str]]:
+        """Each case with each setting of its fleet that is not the default."""
         return {
-            (spec.both, spec.block_size if case.name in ("cold", "cached") else None, spec.short_of_blocks, case.name)
+            (spec.both, case.name, setting)
             for spec in specs
             for case in spec.cases
+            for setting in (
+                f"block size {spec.block_size}",
+                f"chunk {spec.max_num_batched_tokens}",
+                f"few blocks {spec.short_of_blocks}",
+            )
         }
 
-    assert kinds(FAST) == kinds(FULL)
-    chunks = {(spec.both, spec.max_num_batched_tokens) for spec in FAST}
-    assert chunks == {(spec.both, spec.max_num_batched_tokens) for spec in FULL}
+    few = {(both, case.name, "block size 16") for both in (False, True) for case in FULL[4].cases}
+    assert kinds(FULL) - kinds(FAST) == few, "preempting cases run with smaller blocks"

@@ -16,7 +16,7 @@ from common.model.weights import load_weights
 from tests.support.models import FAMILIES, SIZES, save_model
 from tests.support.paged import PagedCache, PagedSequence, make_batch
 
-TOLERANCE = 2e-4  # of logits whose spread is about 10
+TOLERANCE = 2e-5  # of logits whose spread is about 1
 NUM_DECODE_STEPS = 6
 PROMPT_LENS = (1, 9, 40, 75)
 
@@ -88,7 +88,7 @@ def expected_logits(reference: PreTrainedModel) -> list[torch.Tensor]:
 def test_logits_equal_transformers(tmp_path: Path, family: str) -> None:
     expected = expected_logits(save_model(tmp_path, family))
     model = load(tmp_path)
-    assert min(logits.std() for logits in expected) > 1
+    assert min(logits.std() for logits in expected) > 0.5
     for block_size, chunk in ((16, 1000), (8, 13), (16, 32)):
         actual = compute_all(model, make_cache(model, block_size), chunk)
         for ours, theirs in zip(actual, expected, strict=True):
@@ -104,7 +104,7 @@ def test_a_corrupted_block_changes_the_logits(tmp_path: Path, family: str) -> No
     compute(model, cache, [(sequence, prompt_len)])
     cache.slabs[sequence.block_ids[-2], 1] += 0.5
     (logits,) = compute(model, cache, [(sequence, 1)])
-    assert (logits[0] - expected[prompt_len]).abs().max() > 100 * TOLERANCE
+    assert (logits[0] - expected[prompt_len]).abs().max() > 1000 * TOLERANCE
 
 
 def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
