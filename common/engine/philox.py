@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,20 @@ MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 KEY_STEPS = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
 MASK = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawKeys:
+    """What the random numbers of some rows depend on, each [num_rows] uint64."""
+
+    seeds: npt.NDArray[np.uint64]
+    choice_indices: npt.NDArray[np.uint64]
+    positions: npt.NDArray[np.uint64]  # counted from 0 in prompt + outputs
+
+    def __getitem__(self, rows: slice) -> DrawKeys:
+        return DrawKeys(
+            seeds=self.seeds[rows], choice_indices=self.choice_indices[rows], positions=self.positions[rows]
+        )
 
 
 def philox4x32(counters: Words, keys: Words) -> Words:
@@ -35,13 +49,14 @@ def philox4x32(counters: Words, keys: Words) -> Words:
     return np.stack([c0, c1, c2, c3], axis=1)
 
 
-def uniforms(seeds: Sequence[int], choice_indices: Sequence[int], positions: Sequence[int]) -> npt.NDArray[np.float64]:
-    """[num_draws] numbers in [0, 1) with 53 random bits, each a function of its own (seed, choice, position)."""
-    seed_words = np.array(seeds, dtype=np.uint64)
-    keys = np.stack([seed_words & MASK, seed_words >> SHIFT], axis=1)
-    counters = np.zeros((len(seeds), 4), dtype=np.uint64)
-    counters[:, 0] = positions
-    counters[:, 1] = choice_indices
-    words = philox4x32(counters, keys)
+def uniforms(keys: DrawKeys, rows: npt.NDArray[np.int64], items: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """[num_draws] numbers in (0, 1) with 53 random bits: draw i is a function of row `rows[i]`'s (seed, choice,
+    position) and of the 32-bit `items[i]`."""
+    counters = np.zeros((len(rows), 4), dtype=np.uint64)
+    counters[:, 0] = keys.positions[rows]
+    counters[:, 1] = keys.choice_indices[rows]
+    counters[:, 2] = items
+    seeds = keys.seeds[rows]
+    words = philox4x32(counters, np.stack([seeds & MASK, seeds >> SHIFT], axis=1))
     bits = (words[:, 0] | (words[:, 1] << SHIFT)) >> np.uint64(11)
-    return bits.astype(np.float64) * 2.0**-53
+    return (bits.astype(np.float64) + 0.5) * 2.0**-53

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from common.engine.logprobs import token_logprobs
 from common.engine.penalty_counts import PenaltyCounts
-from common.engine.philox import uniforms
+from common.engine.philox import DrawKeys
 from common.engine.random_draw import draw_tokens
 from common.engine.sampled_token import SampledToken
 from common.engine.single_thread import single_thread
@@ -76,13 +77,13 @@ class Sampler:
 
     def _draw(self, logits: torch.Tensor, rows: Sequence[SamplingRow], indices: list[int]) -> list[int]:
         drawn = [rows[index] for index in indices]
-        numbers = uniforms(
-            [row.sampling.seed or 0 for row in drawn],
-            [row.choice_index for row in drawn],
-            [row.position for row in drawn],
+        keys = DrawKeys(
+            seeds=np.array([row.sampling.seed or 0 for row in drawn], dtype=np.uint64),
+            choice_indices=np.array([row.choice_index for row in drawn], dtype=np.uint64),
+            positions=np.array([row.position for row in drawn], dtype=np.uint64),
         )
         selected = logits if len(indices) == len(rows) else logits[indices]
-        return draw_tokens(selected, [row.sampling for row in drawn], numbers)
+        return draw_tokens(selected, [row.sampling for row in drawn], keys)
 
     def _add_logprobs(self, logits: torch.Tensor, rows: Sequence[SamplingRow], tokens: list[SampledToken]) -> None:
         wanted = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]

@@ -13,6 +13,7 @@ import grpc
 from common.transport.frame import decode_frame
 
 MAX_MESSAGE_BYTES = 64 * 2**20
+MAX_TIMEOUT_S = 1e6
 OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -54,7 +55,8 @@ class TamperingProxy(grpc.GenericRpcHandler):
     def _forward(self, method: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         passing = map(self._tamper, requests) if method == PUSH else requests
         open_call: Any = self._channel.stream_stream(method)
-        call = open_call(passing, timeout=context.time_remaining())
+        remaining_s = context.time_remaining()  # centuries when the caller sets no deadline
+        call = open_call(passing, timeout=None if remaining_s is None or remaining_s > MAX_TIMEOUT_S else remaining_s)
         if not context.add_callback(call.cancel):
             call.cancel()
         try:

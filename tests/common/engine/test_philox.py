@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from common.engine.philox import philox4x32, uniforms
+from common.engine.philox import DrawKeys, philox4x32, uniforms
 
 # Known answers of Random123 (kat_vectors: philox4x32 10).
 KNOWN = [
@@ -21,22 +21,36 @@ def test_known_answers(counter: list[int], key: list[int], expected: str) -> Non
     assert " ".join(f"{word:08x}" for word in words[0].tolist()) == expected
 
 
+def keys(seeds: list[int], choices: list[int], positions: list[int]) -> DrawKeys:
+    return DrawKeys(
+        seeds=np.array(seeds, dtype=np.uint64),
+        choice_indices=np.array(choices, dtype=np.uint64),
+        positions=np.array(positions, dtype=np.uint64),
+    )
+
+
 def test_a_number_does_not_depend_on_its_batch() -> None:
-    seeds = [2**64 - 1, 0, 5, 5]
-    together = uniforms(seeds, [0, 1, 2, 2], [10, 0, 7, 8])
-    alone = [uniforms([s], [c], [p])[0] for s, c, p in zip(seeds, [0, 1, 2, 2], [10, 0, 7, 8], strict=True)]
-    assert together.tolist() == alone
+    together = keys([2**64 - 1, 0, 5, 5], [0, 1, 2, 2], [10, 0, 7, 8])
+    rows, items = np.array([0, 1, 2, 3, 3]), np.array([0, 2**32 - 1, 4, 4, 5])
+    numbers = uniforms(together, rows, items).tolist()
+    alone = [
+        float(uniforms(together[row : row + 1], np.array([0]), items[index : index + 1])[0])
+        for index, row in enumerate(rows.tolist())
+    ]
+    assert numbers == alone
 
 
 def test_every_input_matters() -> None:
-    assert len(set(uniforms([1, 2, 1, 1, 1 + 2**32], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]).tolist())) == 5
+    seeds, choices, positions = [1, 2, 1, 1, 1 + 2**32, 1], [0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0]
+    numbers = uniforms(keys(seeds, choices, positions), np.arange(6), np.array([0, 0, 0, 0, 0, 1]))
+    assert len(set(numbers.tolist())) == 6
 
 
 def test_numbers_are_uniform_in_the_unit_interval() -> None:
     count = 20_000
-    numbers = uniforms([3] * count, [0] * count, range(count))
+    numbers = uniforms(keys([3], [0], [0]), np.zeros(count, dtype=np.int64), np.arange(count))
     assert numbers.dtype == np.float64
-    assert 0.0 <= numbers.min() < numbers.max() < 1.0
+    assert 0.0 < numbers.min() < numbers.max() < 1.0
     observed = np.histogram(numbers, bins=20, range=(0, 1))[0]
     expected = count / 20
     assert ((observed - expected) ** 2 / expected).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from common.engine.penalty_counts import PenaltyCounts
+from common.engine.philox import DrawKeys
 from common.engine.random_draw import draw_tokens
 from common.engine.sampler import Sampler, SamplingRow
 from common.request import SamplingParams
@@ -53,16 +54,34 @@ def test_draws_follow_the_distribution() -> None:
         assert ((drawn - expected) ** 2 / expected).sum() < 16.3  # chi-square, 3 degrees of freedom, p = 0.001
 
 
-def test_a_draw_is_the_inverse_cdf_in_token_id_order() -> None:
-    logits = torch.log(torch.tensor([[0.1, 0.4, 0.3, 0.2]])).repeat(5, 1)
-    params = [SamplingParams(seed=1)] * 5
-    assert draw_tokens(logits, params, np.array([0.0, 0.09, 0.11, 0.79, 1 - 2**-53])) == [0, 0, 1, 2, 3]
+def test_unlikely_tokens_are_drawn_as_often_as_they_should() -> None:
+    # Two favourites, and 3,000 tokens that each are too unlikely to race alone.
+    logits = [0.0, -0.5, *[math.log(2e-5)] * 3000]
+    count = 4000
+    drawn = np.array(sample(logits, count=count, temperature=1.0))
+    weights = np.array([1.0, math.exp(-0.5), 3000 * 2e-5])
+    expected = weights / weights.sum() * count
+    observed = np.array([(drawn == 0).sum(), (drawn == 1).sum(), (drawn > 1).sum()])
+    assert ((observed - expected) ** 2 / expected).sum() < 13.8  # chi-square, 2 degrees of freedom, p = 0.001
+    unlikely = drawn[drawn > 1]
+    assert len(set(unlikely.tolist())) > 0.9 * len(unlikely)
+    assert abs(np.mean(unlikely) - 1501) < 4 * 3000 / math.sqrt(12 * len(unlikely))
 
 
-def test_no_number_draws_a_token_that_is_masked() -> None:
-    logits = torch.tensor([[-math.inf, 1.0, -math.inf, 1.0, -math.inf]]).repeat(3, 1)
-    params = [SamplingParams(seed=1)] * 3
-    assert draw_tokens(logits, params, np.array([0.0, 0.5, 1 - 2**-53])) == [1, 3, 3]
+def test_masked_tokens_are_never_drawn() -> None:
+    assert set(sample([-math.inf, 1.0, -math.inf, 1.0, -math.inf], count=200, temperature=1.0)) == {1, 3}
+    assert set(sample([0.0, -math.inf, *[-10.0] * 500], count=50, temperature=0.01)) == {0}
+
+
+def test_the_last_bits_of_the_logits_hardly_ever_change_a_draw() -> None:
+    generator = torch.Generator().manual_seed(5)
+    vocab_size, count = 20_000, 400
+    logits = (torch.randn(count, vocab_size, generator=generator) * 3).sort(dim=-1, descending=True).values
+    noise = torch.randn(count, vocab_size, generator=generator) * 1e-5
+    params, positions = [SamplingParams(seed=1)] * count, np.arange(count, dtype=np.uint64)
+    ones = np.ones(count, dtype=np.uint64)
+    keys = DrawKeys(seeds=ones, choice_indices=ones, positions=positions)
+    assert draw_tokens(logits, params, keys) == draw_tokens(logits + noise, params, keys)
 
 
 def test_top_k_keeps_the_k_most_likely_and_their_equals() -> None:
@@ -79,13 +98,14 @@ def test_top_p_keeps_the_smallest_nucleus() -> None:
 
 
 def test_top_p_is_exact_where_the_nucleus_is_large() -> None:
-    logits = torch.zeros(2, 5000)
+    logits = torch.zeros(1, 5000)
     logits[:, :4000] = torch.linspace(1.0, 0.5, 4000)
     weights = logits[0].double().exp()
     size = int((weights.sort(descending=True).values.cumsum(0) < 0.6 * weights.sum()).sum()) + 1
     assert size > 1024
-    params = [SamplingParams(seed=1, top_p=0.6), SamplingParams(seed=1, top_p=1e-9)]
-    assert draw_tokens(logits, params, np.array([1 - 2**-53, 1 - 2**-53])) == [size - 1, 0]
+    drawn = sample(logits[0].tolist(), count=2000, temperature=1.0, top_p=0.6)
+    assert size - 20 < max(drawn) < size
+    assert sample(logits[0].tolist(), temperature=1.0, top_p=1e-9) == [0]
 
 
 def test_top_p_counts_after_top_k() -> None:
