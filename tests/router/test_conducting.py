@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.config import Role
 from common.errors import (
     DeadlineExceededError,
     InvalidRequestError,
@@ -20,103 +14,11 @@ from common.errors import (
     SlipstreamError,
     UnavailableError,
 )
-from common.request import FinishReason, SamplingParams
+from common.request import FinishReason
 from protos import worker_pb2
-from router.admission import Admission
-from router.background import Background
-from router.conductor import Means
-from router.core import RouterCore
-from router.fleet import Fleet
-from router.generation import GenerateCommand, GenerateEvent, RouteHint, TokenPrompt
-from router.metrics import RouterMetrics
-from router.planner import Planner
-from router.policy import select_policy
-from router.prefix_lookup import NoIndex
-from router.prompt import PromptReader
-from router.text import TextWorkers
-from router.waiting_room import WaitingRoom
-from tests.support.router import text_model
-from tests.support.scripted_worker import ScriptedWorker, scripted_worker
-
-HANDED_OVER = worker_pb2.LEG_END_REASON_HANDED_OVER
-TIMEOUT_S = 10.0
-
-
-@dataclass
-class Scene:
-    core: RouterCore
-    background: Background
-    prefill: ScriptedWorker
-    decode: ScriptedWorker
-    other_decode: ScriptedWorker
-
-    async def ask(self, **fields: Any) -> list[GenerateEvent]:
-        command = make_command(**fields)
-        async with asyncio.timeout(TIMEOUT_S):
-            return [event async for event in self.core.generate(command)]
-
-
-def make_command(*, max_tokens: int = 3, n: int = 1, stop: tuple[str, ...] = (), **fields: Any) -> GenerateCommand:
-    sampling = SamplingParams(max_tokens=max_tokens, n=n, stop=stop)
-    return GenerateCommand(
-        **{"request_id": "r", "prompt": TokenPrompt(token_ids=(1, 2, 3)), "sampling": sampling, **fields}
-    )
-
-
-def token_ids(events: list[GenerateEvent], choice: int = 0) -> list[int]:
-    return [
-        token_id for event in events for delta in event.choices if delta.index == choice for token_id in delta.token_ids
-    ]
-
-
-@pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with AsyncExitStack() as stack:
-        prefill = await stack.enter_async_context(scripted_worker("prefill", Role.PREFILL))
-        decode = await stack.enter_async_context(scripted_worker("decode-a", Role.DECODE))
-        other = await stack.enter_async_context(scripted_worker("decode-b", Role.DECODE))
-        text = text_model(tmp_path)
-        text_workers = TextWorkers(text)
-        stack.callback(text_workers.close)
-        fleet = Fleet("router")
-        stack.push_async_callback(fleet.close)
-        fleet.add_static((prefill.address, decode.address, other.address))
-        background, metrics = Background(), RouterMetrics()
-        stack.push_async_callback(background.close)
-        # Names decide instead of chance: decode-a first.
-        planner = Planner(fleet, select_policy("round_robin"), NoIndex(), random.Random(0))
-        means = Means(
-            router_id="router",
-            planner=planner,
-            room=WaitingRoom(fleet.changed, 16),
-            background=background,
-            metrics=metrics,
-            max_attempts=3,
-        )
-        core = RouterCore(
-            model_name="model",
-            text=text,
-            fleet=fleet,
-            admission=Admission(fleet, PromptReader(text_workers), "model"),
-            means=means,
-            metrics=metrics,
-            max_num_requests=16,
-        )
-        async with asyncio.timeout(TIMEOUT_S):
-            while sum(handle.usable for handle in fleet.workers()) < 3:
-                await asyncio.sleep(0.01)
-        yield Scene(core, background, prefill, decode, other)
-
-
-def hand_over_to(decode: ScriptedWorker, *rest: int) -> Any:
-    """Prefill draws token 10, and decode goes on with `rest`."""
-
-    def script(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
-        prefill.tokens(submit.leg, 0, 10)
-        prefill.end(submit.leg, HANDED_OVER, sent_bytes=4096, sent_blocks=1, transfer_ms=2.0)
-        decode.tokens(submit.leg, 1, *rest, finish=True)
-
-    return script
+from router.generation import RouteHint, TokenPrompt
+from tests.support.conducting import HANDED_OVER, TIMEOUT_S, Scene, hand_over_to, make_command, token_ids
+from tests.support.scripted_worker import ScriptedWorker
 
 
 async def test_hand_over(scene: Scene) -> None:
