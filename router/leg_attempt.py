@@ -57,6 +57,8 @@ class LegAttempt:
         self._prefill: WorkerHandle | None = plan.prefill[0] if plan.prefill else None
         self._decode: WorkerHandle | None = None
         self._reservation: worker_pb2.ReserveResponse | None = None
+        # Tokens that came before those in front of them: the two workers' streams keep no common order.
+        self._early: dict[int, list[TokensArrived]] = {}
         self._awaits_hand_over = plan.kind is PlanKind.SPLIT
         self._committed = False
         self._charged: list[tuple[WorkerHandle, int]] = []
@@ -123,11 +125,20 @@ class LegAttempt:
         while self._open or self._awaits_hand_over:
             match await self._inbox.get():
                 case TokensArrived() as tokens:
-                    self._take_tokens(tokens)
+                    self._order_tokens(tokens)
                 case LegEnded() as end:
                     self._take_end(end)
                 case WorkerLost(worker_id=worker_id):
                     self._take_loss(worker_id)
+
+    def _order_tokens(self, tokens: TokensArrived) -> None:
+        choice = self._answer.choices[tokens.choice_index]
+        if tokens.first_index > len(choice.token_ids) and not choice.finished:
+            self._early.setdefault(tokens.choice_index, []).append(tokens)
+            return
+        # Each worker's own are in order: only prefill's can have been missing.
+        for message in (tokens, *self._early.pop(tokens.choice_index, ())):
+            self._take_tokens(message)
 
     def _take_tokens(self, tokens: TokensArrived) -> None:
         self._discharge()
@@ -158,6 +169,8 @@ class LegAttempt:
                 self._unended.difference_update(choices)
             case EndReason.REJECTED if end.status == OverloadedError.status:
                 raise RefusedError(end.worker_id)
+            case EndReason.TRANSFER_FAILED if not self._open:
+                self._awaits_hand_over = False  # the commit arrived, if not its answer
             case EndReason.TRANSFER_FAILED:
                 sink = self._decode.info.worker_id if self._decode else end.worker_id
                 raise AttemptLostError(sink, f"transfer: {end.message}")
