@@ -15,12 +15,16 @@ from router.generation import GenerateCommand
 from router.prompt import PromptReader
 from router.worker_info import WorkerInfo
 
+# Of a caller's request id, so much is told to workers, with every token.
+MAX_ID_CHARS = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmittedRequest:
     """A request that can be served. Times are monotonic seconds.
 
-    `sampling` has its seed and max_tokens. `point_keys[i]` is the chained block key of the first
+    `request_id` is the caller's with something of our own, for callers may use one twice, at once, and at several
+    routers. `sampling` has its seed and max_tokens. `point_keys[i]` is the chained block key of the first
     (i + 1) * index_stride prompt tokens.
     """
 
@@ -52,7 +56,7 @@ class Admission:
         cache_salt = encode_salt("", command.cache_salt)
         prompt = await self._prompts.read(command.prompt, worker, cache_salt)
         return AdmittedRequest(
-            request_id=RequestId(command.request_id),
+            request_id=_unique_id(command.request_id),
             command=command,
             worker=worker,
             prompt_token_ids=prompt.token_ids,
@@ -70,6 +74,10 @@ def encode_salt(tenant: str, client: str) -> bytes:
         return b""
     parts = (tenant.encode(), client.encode())
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def _unique_id(request_id: str) -> RequestId:
+    return RequestId(f"{request_id[:MAX_ID_CHARS]}-{secrets.token_hex(8)}")
 
 
 def _completed(sampling: SamplingParams, num_prompt_tokens: int, max_model_len: int) -> SamplingParams:

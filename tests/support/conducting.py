@@ -41,6 +41,10 @@ class Scene:
     decode: ScriptedWorker
     other_decode: ScriptedWorker
 
+    @staticmethod
+    def prompt(*ids: int) -> TokenPrompt:
+        return TokenPrompt(token_ids=ids)
+
     async def ask(self, **fields: Any) -> list[GenerateEvent]:
         command = make_command(**fields)
         async with asyncio.timeout(TIMEOUT_S):
