@@ -49,6 +49,8 @@ class Conductor:
         self._means = means
         self._attempts = itertools.count(1)
         self._num_lost = 0
+        # Not asked again while there are others: idle because nothing reaches it, such a worker looks the best.
+        self._avoided: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Raises DeadlineExceededError, OverloadedError, UnavailableError, or what a worker answered."""
@@ -94,7 +96,9 @@ class Conductor:
             if must_wait:
                 async with self._means.room.place(self._request.command.priority, self._request.arrival_s) as place:
                     await place.wait_turn()
-            plan = await self._plan(choices, excluded)
+            plan = await self._plan(choices, excluded | self._avoided)
+            if plan is None and self._avoided:
+                plan = await self._plan(choices, excluded)
             must_wait = plan is None
             if plan is None:
                 self._means.planner.check_reachable(self._request)
@@ -138,6 +142,7 @@ class Conductor:
 
     def _count_loss(self, error: AttemptLostError) -> None:
         self._num_lost += 1
+        self._avoided |= {error.worker_id}
         logger.warning("request %s: attempt lost: %s", self._request.request_id, error)
         self._means.metrics.count_retry(self._request.command, "worker_lost")
         if self._num_lost >= self._means.max_attempts:

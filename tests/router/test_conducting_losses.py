@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from protos import worker_pb2
-from tests.support.conducting import Scene, token_ids
+from tests.support.conducting import Scene, hand_over_to, token_ids
 from tests.support.scripted_worker import ScriptedWorker
 
 
@@ -19,3 +19,23 @@ async def test_requests_of_one_id_are_two_requests(scene: Scene) -> None:
     prompts = [scene.prompt(20), scene.prompt(21)]
     answers = await asyncio.gather(*(scene.ask(request_id="same", prompt=prompt) for prompt in prompts))
     assert [token_ids(answer) for answer in answers] == [[20], [21]]
+
+
+async def test_a_retry_avoids_the_worker_that_was_lost(scene: Scene) -> None:
+    """Such as one that prefill workers can't reach: idle, it looks like the best choice each time."""
+
+    def script(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        if submit.push_target.ticket.ticket_id.startswith("decode-a"):
+            failed = worker_pb2.LEG_END_REASON_TRANSFER_FAILED
+            asyncio.get_running_loop().call_later(0.2, prefill.end, submit.leg, failed)
+        elif submit.HasField("push_target"):
+            hand_over_to(scene.other_decode, 11, 12)(prefill, submit)
+        else:
+            prefill.tokens(submit.leg, 0, 10, finish=True)
+
+    scene.prefill.on_submit = script
+    # A request in between makes it decode-a's turn again.
+    events, _ = await asyncio.gather(scene.ask(), scene.ask(max_tokens=1))
+    assert token_ids(events) == [10, 11, 12]
+    assert events[-1].route is not None
+    assert (events[-1].route.decode_worker, events[-1].route.attempts) == ("decode-b", 2)
