@@ -142,13 +142,16 @@ class Planner:
     def check_reachable(self, request: AdmittedRequest) -> None:
         """Raises UnavailableError when waiting is in vain: no worker that may take the request is up."""
         hint = request.command.route
+        prefill = [handle for handle in self._fleet.usable(Role.PREFILL) if handle.info.role is Role.PREFILL]
+        if prefill and not hint.decode_only and all(handle.info.worker_id in hint.exclude for handle in prefill):
+            raise UnavailableError("route.exclude leaves no prefill worker")
         up = [handle for handle in self._fleet.usable(Role.DECODE) if handle.info.worker_id not in hint.exclude]
         if not up:
             raise UnavailableError("no decode worker is ready: start one, or wait until it has loaded its model")
         for pinned in (hint.prefill_worker, hint.decode_worker):
             handle = None if pinned is None else self._fleet.find(pinned)
-            if handle is not None and not handle.usable:
-                raise UnavailableError(f"worker {pinned}, which the request asks for, is not ready")
+            if handle is not None and (not handle.usable or pinned in hint.exclude):
+                raise UnavailableError(f"worker {pinned}, which the request asks for, is not ready, or excluded")
 
 
 def _plan(

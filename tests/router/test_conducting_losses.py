@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from common.errors import UnavailableError
 from protos import worker_pb2
+from router.generation import RouteHint
 from tests.support.conducting import Scene, hand_over_to, token_ids
 from tests.support.scripted_worker import ScriptedWorker
 
@@ -39,3 +43,16 @@ async def test_a_retry_avoids_the_worker_that_was_lost(scene: Scene) -> None:
     assert token_ids(events) == [10, 11, 12]
     assert events[-1].route is not None
     assert (events[-1].route.decode_worker, events[-1].route.attempts) == ("decode-b", 2)
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        RouteHint(exclude=("prefill",)),
+        RouteHint(prefill_worker="prefill", exclude=("prefill",)),
+        RouteHint(decode_worker="decode-a", exclude=("decode-a",)),
+    ],
+)
+async def test_nobody_left_but_those_excluded_is_said(scene: Scene, route: RouteHint) -> None:
+    with pytest.raises(UnavailableError, match="exclude"):
+        await scene.ask(route=route)
