@@ -97,6 +97,8 @@ class LegAttempt:
                 error = error_from_call(call_error)
                 if isinstance(error, OverloadedError):
                     continue
+                # Its answer may be on its way: then a reservation is there that would live as long as the stream.
+                handle.attachment.cancel(self._leg.request_id, self._leg.attempt)
                 if call_error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise AttemptLostError(handle.info.worker_id, f"Reserve: {error}") from error
                 raise error from call_error

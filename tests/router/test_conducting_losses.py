@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from common.errors import UnavailableError
+from common.errors import DeadlineExceededError, UnavailableError
 from protos import worker_pb2
 from router.generation import RouteHint
-from tests.support.conducting import Scene, hand_over_to, token_ids
+from tests.support.conducting import TIMEOUT_S, Scene, hand_over_to, token_ids
 from tests.support.scripted_worker import ScriptedWorker
 
 
@@ -56,3 +56,14 @@ async def test_a_retry_avoids_the_worker_that_was_lost(scene: Scene) -> None:
 async def test_nobody_left_but_those_excluded_is_said(scene: Scene, route: RouteHint) -> None:
     with pytest.raises(UnavailableError, match="exclude"):
         await scene.ask(route=route)
+
+
+async def test_reserve_without_an_answer_is_taken_back(scene: Scene) -> None:
+    """The answer may have been on its way: then the worker holds a reservation that nobody knows of."""
+    scene.decode.reserve_error = DeadlineExceededError("too late")
+    scene.prefill.on_submit = hand_over_to(scene.other_decode, 11, 12)
+    events = await scene.ask()
+    assert token_ids(events) == [10, 11, 12]
+    async with asyncio.timeout(TIMEOUT_S):
+        while not scene.decode.cancels:
+            await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from common.config import Role
-from common.errors import OverloadedError
+from common.errors import OverloadedError, SlipstreamError
 from common.kv.block_key import golden_key
 from common.net.server import GrpcServer
 from protos import layout_pb2, sampling_pb2, transfer_pb2, worker_pb2, worker_pb2_grpc
@@ -34,6 +34,7 @@ class ScriptedWorker(
         self.address = ""
         self.on_submit: Script = lambda worker, submit: None
         self.num_refusals = 0
+        self.reserve_error: SlipstreamError | None = None  # raised once
         self.submits: list[worker_pb2.Submit] = []
         self.reserves: list[worker_pb2.ReserveRequest] = []
         self.cancels: list[worker_pb2.Cancel] = []
@@ -102,6 +103,9 @@ class ScriptedWorker(
             await asyncio.gather(reader, return_exceptions=True)
 
     async def Reserve(self, request: worker_pb2.ReserveRequest, context: object) -> worker_pb2.ReserveResponse:
+        if self.reserve_error is not None:
+            error, self.reserve_error = self.reserve_error, None
+            raise error
         if self.num_refusals:
             self.num_refusals -= 1
             raise OverloadedError("no room")
