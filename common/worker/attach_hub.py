@@ -33,10 +33,11 @@ class _OwnedLeg:
 
 @dataclass(slots=True)
 class RouterStream:
-    """One router's attached stream. `outgoing` ends with None when the stream must be closed."""
+    """One router's attached stream. `ended` is set when it must be closed, written out or not."""
 
     router_id: str
-    outgoing: asyncio.Queue[pb.AttachResponse | None] = field(default_factory=asyncio.Queue)
+    outgoing: asyncio.Queue[pb.AttachResponse] = field(default_factory=asyncio.Queue)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class AttachHub:
@@ -47,17 +48,19 @@ class AttachHub:
         self._legs: dict[LegKey, _OwnedLeg] = {}
 
     def attach(self, router_id: str) -> RouterStream:
-        """A router's new stream; an older one of the same router is closed."""
-        older = self._streams.get(router_id)
-        if older is not None:
-            older.outgoing.put_nowait(None)
+        """A router's new stream. An older one of the same router must have been detached."""
+        assert router_id not in self._streams
         stream = self._streams[router_id] = RouterStream(router_id)
         return stream
 
-    def detach(self, stream: RouterStream) -> list[LegKey]:
-        """The stream has ended: its router's legs, which must be cancelled now."""
+    def stream_of(self, router_id: str) -> RouterStream | None:
+        return self._streams.get(router_id)
+
+    def detach(self, stream: RouterStream) -> list[LegKey] | None:
+        """The stream has ended: its router's legs, which must be cancelled now. None when it was detached before."""
         if self._streams.get(stream.router_id) is not stream:
-            return []
+            return None
+        stream.ended.set()
         del self._streams[stream.router_id]
         orphans = [key for key, leg in self._legs.items() if leg.router_id == stream.router_id]
         for key in orphans:
@@ -105,12 +108,11 @@ class AttachHub:
 
     def _send(self, router_id: str, message: pb.AttachResponse) -> None:
         stream = self._streams.get(router_id)
-        if stream is None:
+        if stream is None or stream.ended.is_set():
             return
         if stream.outgoing.qsize() >= MAX_QUEUED_STEPS:
             logger.error("router %s reads nothing any more: its stream is closed", router_id)
-            stream.outgoing = asyncio.Queue()
-            stream.outgoing.put_nowait(None)
+            stream.ended.set()
             return
         stream.outgoing.put_nowait(message)
 

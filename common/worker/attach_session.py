@@ -52,24 +52,34 @@ class AttachSession:
             raise IncompatibleWorkerError(
                 f"this worker speaks protocol {PROTOCOL_VERSION}, the router {first.hello.protocol_version}"
             )
+        older = self._hub.stream_of(first.hello.router_id)
+        if older is not None:
+            # Half open, which only its router knows: what it asked over it, it has given up.
+            self._end(older)
         stream = self._hub.attach(first.hello.router_id)
         logger.info("router %s attached", stream.router_id)
-        writer = asyncio.create_task(self._write(stream, context))
-        reader = asyncio.create_task(self._read(stream, context))
+        tasks = [
+            asyncio.ensure_future(part)
+            for part in (self._read(stream, context), self._write(stream, context), stream.ended.wait())
+        ]
         try:
-            await asyncio.wait([reader, writer], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (reader, writer):
+            for task in tasks:
                 task.cancel()
-            orphans = self._hub.detach(stream)
+            self._end(stream)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _end(self, stream: RouterStream) -> None:
+        orphans = self._hub.detach(stream)
+        if orphans is not None:
             self._taker.router_gone(stream.router_id, orphans)
             logger.info("router %s detached, %d legs cancelled", stream.router_id, len(orphans))
-            await asyncio.gather(reader, writer, return_exceptions=True)
 
     async def _write(self, stream: RouterStream, context: Context) -> None:
         await context.write(worker_pb2.AttachResponse(hello=self._registration()))
-        while (message := await stream.outgoing.get()) is not None:
-            await context.write(message)
+        while True:
+            await context.write(await stream.outgoing.get())
 
     async def _read(self, stream: RouterStream, context: Context) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:

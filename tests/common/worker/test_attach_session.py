@@ -1,0 +1,108 @@
+"""A router's stream at a worker: what it owns ends with it, and only with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from common.request import Leg, RequestId, SamplingParams
+from common.worker.attach_hub import MAX_QUEUED_STEPS, AttachHub, LegKey
+from common.worker.attach_session import AttachSession
+from common.worker.registration import PROTOCOL_VERSION
+from protos import transfer_pb2, worker_pb2
+
+
+class Router:
+    """The other end of a stream. `stuck`: it takes nothing, as over a half-open connection."""
+
+    def __init__(self, *, stuck: bool = False) -> None:
+        hello = worker_pb2.AttachHello(router_id="router", protocol_version=PROTOCOL_VERSION)
+        self.outgoing: asyncio.Queue[Any] = asyncio.Queue()
+        self.outgoing.put_nowait(worker_pb2.AttachRequest(hello=hello))
+        self.received: list[worker_pb2.AttachResponse] = []
+        self._stuck = stuck
+
+    async def read(self) -> Any:
+        return await self.outgoing.get()
+
+    async def write(self, message: worker_pb2.AttachResponse) -> None:
+        if self._stuck:
+            await asyncio.Event().wait()
+        self.received.append(message)
+
+
+class Taker:
+    def __init__(self) -> None:
+        self.gone: list[list[LegKey]] = []
+
+    def submit(self, leg: Leg, target: transfer_pb2.PushTarget | None) -> None: ...
+
+    def cancel(self, key: LegKey, choice_indices: tuple[int, ...]) -> None: ...
+
+    def router_gone(self, router_id: str, orphans: list[LegKey]) -> None:
+        self.gone.append(orphans)
+
+
+def make_leg(request_id: str) -> Leg:
+    return Leg(
+        request_id=RequestId(request_id),
+        attempt=1,
+        choice_indices=(0,),
+        prompt_token_ids=(1,),
+        output_token_ids=(),
+        sampling=SamplingParams(max_tokens=4, seed=1),
+        priority=0,
+        deadline_s=None,
+        cache_salt=b"",
+        canary=False,
+    )
+
+
+@pytest.fixture
+def hub() -> AttachHub:
+    return AttachHub()
+
+
+@pytest.fixture
+def taker() -> Taker:
+    return Taker()
+
+
+@pytest.fixture
+def session(hub: AttachHub, taker: Taker) -> AttachSession:
+    return AttachSession(hub, taker, worker_pb2.WorkerRegistration)
+
+
+async def attach(session: AttachSession, router: Router) -> asyncio.Task[None]:
+    task = asyncio.create_task(session.run(router))  # type: ignore[arg-type]
+    await asyncio.sleep(0.01)
+    return task
+
+
+async def test_a_router_that_comes_again_ends_the_legs_of_its_older_stream(
+    hub: AttachHub, taker: Taker, session: AttachSession
+) -> None:
+    older = await attach(session, Router(stuck=True))
+    hub.own(make_leg("old"), "router")
+    router = Router()
+    newer = await attach(session, router)
+    assert taker.gone == [[LegKey(RequestId("old"), 1)]]
+    hub.own(make_leg("new"), "router")
+    await asyncio.wait_for(older, 5)
+    assert len(taker.gone) == 1, "the older stream's end took what belongs to the newer one"
+    router.outgoing.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(newer, 5)
+    assert taker.gone[1:] == [[LegKey(RequestId("new"), 1)]]
+
+
+async def test_a_router_that_reads_nothing_is_let_go(hub: AttachHub, taker: Taker, session: AttachSession) -> None:
+    stream = await attach(session, Router(stuck=True))
+    hub.own(make_leg("old"), "router")
+    for _ in range(MAX_QUEUED_STEPS + 2):
+        hub.deliver((), (), worker_pb2.LoadReport())
+    await asyncio.wait_for(stream, 5)
+    assert taker.gone == [[LegKey(RequestId("old"), 1)]]
+    assert not hub.is_attached("router")
