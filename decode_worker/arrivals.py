@@ -126,11 +126,16 @@ class Arrivals:
             case Admit():
                 self._routers.pop(action.ticket_id, None)
                 offer = self.sink.table.get(action.ticket_id).offer
-                self._tickets.pop(LegKey(offer.request_id, offer.attempt), None)
+                key = LegKey(offer.request_id, offer.attempt)
+                self._tickets.pop(key, None)
+                # The engine never hears of choices that prefill has finished.
+                finished = [token.choice_index for token in action.first_tokens if token.finished]
+                self._worker.hub.close_choices(key, finished)
                 return engine.call(
                     lambda engine: engine.commit(action.reservation_id, action.first_tokens, action.attempt)
                 )
             case Drop():
+                self._forget(action.ticket_id)  # the source may have ended it, and its router never say so
                 engine.post(
                     lambda engine: engine.release_reservation(action.reservation_id, quarantine=action.quarantine)
                 )

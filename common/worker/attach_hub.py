@@ -70,6 +70,11 @@ class AttachHub:
     def is_attached(self, router_id: str) -> bool:
         return router_id in self._streams
 
+    @property
+    def num_legs(self) -> int:
+        """Legs of which something is awaited yet."""
+        return len(self._legs)
+
     def own(self, leg: Leg, router_id: str) -> None:
         """The leg's outputs go to this router."""
         self._legs[LegKey(leg.request_id, leg.attempt)] = _OwnedLeg(router_id, set(leg.choice_indices))
@@ -77,6 +82,14 @@ class AttachHub:
     def disown(self, key: LegKey) -> None:
         """Nothing more will come of the leg. Idempotent."""
         self._legs.pop(key, None)
+
+    def close_choices(self, key: LegKey, choice_indices: Iterable[int]) -> None:
+        """Nothing more will come of these choices. Idempotent; the last one ends the leg."""
+        leg = self._legs.get(key)
+        if leg is not None:
+            leg.open_choices.difference_update(choice_indices)
+            if not leg.open_choices:
+                del self._legs[key]
 
     def deliver(self, tokens: Iterable[TokenOutput], ends: Iterable[LegEnded], load: pb.LoadReport) -> None:
         """One StepOutput to each attached router: its legs' tokens and ends, and the load."""
@@ -93,7 +106,7 @@ class AttachHub:
             step = steps[router_id]
             step.load.CopyFrom(load)
             self._send(router_id, pb.AttachResponse(step=step))
-        self._close_choices(tokens, ends)
+        self._close_ended(tokens, ends)
 
     def send_end(self, key: LegKey, end: pb.LegEnd) -> None:
         """Tells a leg's router, outside of any step, how the leg ended, and forgets the leg."""
@@ -116,16 +129,9 @@ class AttachHub:
             return
         stream.outgoing.put_nowait(message)
 
-    def _close_choices(self, tokens: Iterable[TokenOutput], ends: Iterable[LegEnded]) -> None:
+    def _close_ended(self, tokens: Iterable[TokenOutput], ends: Iterable[LegEnded]) -> None:
         for output in tokens:
             if output.finish_reason is not None:
-                self._close(LegKey(output.request_id, output.attempt), (output.choice_index,))
+                self.close_choices(LegKey(output.request_id, output.attempt), (output.choice_index,))
         for end in ends:
-            self._close(LegKey(end.request_id, end.attempt), end.choice_indices)
-
-    def _close(self, key: LegKey, choice_indices: Iterable[int]) -> None:
-        leg = self._legs.get(key)
-        if leg is not None:
-            leg.open_choices.difference_update(choice_indices)
-            if not leg.open_choices:
-                del self._legs[key]
+            self.close_choices(LegKey(end.request_id, end.attempt), end.choice_indices)
