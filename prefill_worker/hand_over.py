@@ -94,5 +94,7 @@ class HandOver:
         if end is None or end.reason != worker_pb2.LEG_END_REASON_HANDED_OVER:
             self._worker.cancel(key)
         self._worker.engine.post(lambda engine: engine.release_lease(key.request_id, key.attempt))
-        if end is not None:
+        if end is None:
+            self._worker.hub.disown(key)  # its router has been told of each choice, or has given it up
+        else:
             self._worker.hub.send_end(key, end)
