@@ -60,11 +60,17 @@ class PushTask:
         end: worker_pb2.LegEnd | None = None
         try:
             end = await self._push()
-        except SlipstreamError as error:
-            logger.warning("hand-over of %s failed: %s", self._key.request_id, error)
-            await self._sender.fail(str(error))
-            end = self._leg_end(worker_pb2.LEG_END_REASON_TRANSFER_FAILED, str(error))
-            end.status = error.status.value
+        except Exception as error:
+            logger.warning(
+                "hand-over of %s failed: %s",
+                self._key.request_id,
+                error,
+                exc_info=None if isinstance(error, SlipstreamError) else error,
+            )
+            status = error.status if isinstance(error, SlipstreamError) else SlipstreamError.status
+            end = self._leg_end(worker_pb2.LEG_END_REASON_TRANSFER_FAILED, str(error) or type(error).__name__)
+            end.status = status.value
+            await self._sender.fail(end.message)
         finally:
             self._on_end(self._key, self._sender, end)
 
