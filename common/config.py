@@ -119,7 +119,9 @@ class RouterConfig:
     index: IndexConfig = field(default_factory=IndexConfig)
     model: str = setting("demo", "local HF folder, GGUF file, hub id, or 'demo': for tokenizer and chat template")
     served_model_name: str | None = setting(None, "name that callers use; default: the model's own")
-    router_id: str | None = setting(None, "name in the fleet; default: router, host and port")
+    router_id: str | None = setting(
+        None, "name in the fleet, of one router alone; default: made from host, port and chance"
+    )
     host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 for all")
     grpc_port: int = setting(50051, "port of the gRPC API; 0: any free one")
     http_port: int = setting(8000, "port of the OpenAI HTTP API; 0: any free one")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import random
+import secrets
 import signal
 import sys
 import time
@@ -60,7 +61,8 @@ async def _serve(config: RouterConfig) -> int:
         loop.add_signal_handler(number, stop.set)
     server = GrpcServer()
     grpc_port = server.bind(config.host, config.grpc_port, field="grpc_port")
-    router_id = config.router_id or f"router-{config.host}:{grpc_port}"
+    # Workers tell routers apart by it, and two machines may listen on the same address, such as 0.0.0.0.
+    router_id = config.router_id or f"router-{config.host}:{grpc_port}-{secrets.token_hex(4)}"
     folder = await asyncio.to_thread(resolve_model, config.model)
     text = await asyncio.to_thread(TextModel.load, folder)
     model_name = config.served_model_name or served_name(config.model, folder)
