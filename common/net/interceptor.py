@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from common.errors import InvalidRequestError, SlipstreamError, Status
 from common.net.malformed import find_malformed_field
-from common.net.status import code_of, details_of
+from common.net.status import code_of, details_of, message_of
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ async def _mapped(context: grpc.aio.ServicerContext[Any, Any], method: str) -> A
     except SlipstreamError as error:
         if error.status is Status.INTERNAL:
             logger.error("%s failed", method, exc_info=error)
-        await context.abort(code_of(error), str(error), details_of(error))
+        await context.abort(code_of(error), message_of(error), details_of(error))
     except (grpc.aio.AbortError, grpc.aio.BaseError):
         raise
     except Exception as error:

@@ -19,6 +19,9 @@ from common.errors import (
     UnavailableError,
 )
 
+# gRPC takes 8 KiB of metadata for granted.
+MAX_MESSAGE_CHARS = 900
+MAX_FIELD_CHARS = 100
 FIELD_KEY = "slipstream-field"
 RETRY_AFTER_MS_KEY = "slipstream-retry-after-ms"
 
@@ -28,12 +31,20 @@ def code_of(error: SlipstreamError) -> grpc.StatusCode:
     return grpc.StatusCode[error.status.value]
 
 
+def message_of(error: SlipstreamError) -> str:
+    """The error's text, cut to what a status may carry: a longer one would become another status on its way."""
+    text = str(error)
+    # Percent-encoded, an ASCII character takes up to 3 bytes of the metadata, any other one up to 12.
+    max_chars = MAX_MESSAGE_CHARS if text.isascii() else MAX_MESSAGE_CHARS // 4
+    return text if len(text) <= max_chars else f"{text[:max_chars]}..."
+
+
 def details_of(error: SlipstreamError) -> tuple[tuple[str, str], ...]:
     """Trailing metadata that tells a program what the message tells a person."""
     pairs: list[tuple[str, str]] = []
     field = getattr(error, "field", None)
     if field is not None:
-        pairs.append((FIELD_KEY, str(field).encode("ascii", "backslashreplace").decode()))
+        pairs.append((FIELD_KEY, str(field)[:MAX_FIELD_CHARS].encode("ascii", "backslashreplace").decode()))
     retry_after_s = getattr(error, "retry_after_s", None)
     if retry_after_s is not None:
         pairs.append((RETRY_AFTER_MS_KEY, str(int(retry_after_s * 1000))))

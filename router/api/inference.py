@@ -121,8 +121,8 @@ def _decode_json(field: str, text: str, kind: type) -> Any:
         return None
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise InvalidRequestError(field, f"is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(field, f"is not JSON that can be read: {error}") from None
     if not isinstance(value, kind):
         raise InvalidRequestError(field, f"must be a JSON {'array' if kind is list else 'object'}")
     return value

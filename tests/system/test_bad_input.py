@@ -103,6 +103,12 @@ GRPC_CASES: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
     "token id above the vocabulary": ({"token_ids": [5, 49_152]}, INVALID, "prompt"),
     "token id below 0": ({"token_ids": [5, -1]}, INVALID, "prompt"),
     "token id beyond 32 bits": ({"token_ids": [5, 2**40]}, INVALID, "prompt"),
+    "model name of 20 kB": ({"token_ids": [5], "model": "x" * 20_000}, NOT_FOUND, "model"),
+    "model name of 20,000 letters": (
+        {"token_ids": [5], "model": "\N{LATIN SMALL LETTER E WITH ACUTE}" * 20_000},
+        NOT_FOUND,
+        "model",
+    ),
 }
 
 
@@ -137,9 +143,10 @@ def test_grpc_malformed_message(channel: grpc.Channel) -> None:
     assert code is INVALID, details
 
 
-def test_grpc_malformed_json_in_a_field(channel: grpc.Channel) -> None:
+@pytest.mark.parametrize("text", ['[{"name":', "[" * 100_000], ids=["cut short", "deeply nested"])
+def test_grpc_malformed_json_in_a_field(channel: grpc.Channel, text: str) -> None:
     message = request(messages=[{"role": "user", "content": "x"}])
-    message.chat.tools_json = '[{"name":'
+    message.chat.tools_json = text
     assert_names_field(grpc_error(generate(channel, message)), INVALID, "tools_json")
 
 
