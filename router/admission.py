@@ -17,6 +17,8 @@ from router.worker_info import WorkerInfo
 
 # Of a caller's request id, so much is told to workers, with every token.
 MAX_ID_CHARS = 64
+# A later deadline is none: timers and messages need not hold every number.
+MAX_DEADLINE_S = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class Admission:
             cache_salt=cache_salt,
             point_keys=prompt.point_keys,
             arrival_s=arrival_s,
-            deadline_s=None if command.deadline_s is None else arrival_s + command.deadline_s,
+            deadline_s=_deadline_s(arrival_s, command.deadline_s),
         )
 
 
@@ -78,6 +80,10 @@ def encode_salt(tenant: str, client: str) -> bytes:
 
 def _unique_id(request_id: str) -> RequestId:
     return RequestId(f"{request_id[:MAX_ID_CHARS]}-{secrets.token_hex(8)}")
+
+
+def _deadline_s(arrival_s: float, left_s: float | None) -> float | None:
+    return None if left_s is None or left_s > MAX_DEADLINE_S else arrival_s + left_s
 
 
 def _completed(sampling: SamplingParams, num_prompt_tokens: int, max_model_len: int) -> SamplingParams:

@@ -221,6 +221,12 @@ async def test_deadline(scene: Scene) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_deadline_beyond_all_time_is_none(scene: Scene) -> None:
+    scene.prefill.on_submit = hand_over_to(scene.decode, 11, 12)
+    assert token_ids(await scene.ask(deadline_s=1e300)) == [10, 11, 12]
+    assert not scene.prefill.submits[0].leg.HasField("deadline_ms")
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "field"),
     [
