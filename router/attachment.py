@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_DELAY_S = 0.2
 MAX_RECONNECT_DELAY_S = 2.0
+DESCRIBE_TIMEOUT_S = 2.0
 
 _END_REASONS = {
     worker_pb2.LEG_END_REASON_HANDED_OVER: EndReason.HANDED_OVER,
@@ -54,6 +55,7 @@ class Attachment:
         self._on_hello, self._on_load, self._on_lost = on_hello, on_load, on_lost
         stub_type = worker_pb2_grpc.PrefillWorkerStub if info.role is Role.PREFILL else worker_pb2_grpc.DecodeWorkerStub
         self._attach = stub_type(channel).Attach
+        self._describe = worker_pb2_grpc.RegistrationStub(channel).Describe
         self._outgoing: asyncio.Queue[worker_pb2.AttachRequest] = asyncio.Queue()
         self._inboxes: dict[AttemptKey, Inbox] = {}
         self.connected = False
@@ -95,6 +97,10 @@ class Attachment:
             delay_s = min(delay_s * 2, MAX_RECONNECT_DELAY_S)
 
     async def _run_stream(self) -> None:
+        who = await self._describe(worker_pb2.DescribeRequest(), timeout=DESCRIBE_TIMEOUT_S)
+        if who.worker_id != self._worker_id:
+            # Attaching would end the stream that this router may have to that worker.
+            raise IncompatibleWorkerError(f"worker {who.worker_id} is where worker {self._worker_id} was")
         call = self._attach()
         try:
             hello = worker_pb2.AttachHello(router_id=self._router_id, protocol_version=PROTOCOL_VERSION)

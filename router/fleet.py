@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 DESCRIBE_TIMEOUT_S = 2.0
 DESCRIBE_INTERVAL_S = 1.0
+SETTLE_INTERVAL_S = 0.5
 
 
 class Fleet:
@@ -33,6 +34,7 @@ class Fleet:
         self._router_id = router_id
         self._handles: dict[WorkerId, WorkerHandle] = {}
         self._static_ids: set[WorkerId] = set()
+        self._members: Mapping[str, bytes] | None = None
         self._refused: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.changed = asyncio.Event()
@@ -43,6 +45,17 @@ class Fleet:
 
     async def set_members(self, members: Mapping[str, bytes]) -> None:
         """The registrations under a live lease, by worker id."""
+        self._members = members
+        await self._settle(members)
+
+    async def keep_members(self) -> None:
+        """Does what had to wait for a stream to break: drops who left, and takes who came back. Until cancelled."""
+        while True:
+            await asyncio.sleep(SETTLE_INTERVAL_S)
+            if self._members is not None and not all(handle.attachment.connected for handle in self.workers()):
+                await self._settle(self._members)
+
+    async def _settle(self, members: Mapping[str, bytes]) -> None:
         for worker_id, payload in members.items():
             try:
                 await self._add(worker_pb2.WorkerRegistration.FromString(payload))
@@ -91,17 +104,30 @@ class Fleet:
     async def _describe(self, address: str) -> None:
         async with open_channel(address) as channel:
             stub = worker_pb2_grpc.RegistrationStub(channel)
+            worker_id: WorkerId | None = None
             while True:
-                try:
-                    registration = await stub.Describe(worker_pb2.DescribeRequest(), timeout=DESCRIBE_TIMEOUT_S)
-                    self._static_ids.add(WorkerId(registration.worker_id))
-                    await self._add(registration)
-                    return
-                except grpc.aio.AioRpcError as error:
-                    logger.debug("worker at %s: %s", address, error.details())
-                except IncompatibleWorkerError as error:
-                    self._refuse(address, str(error))
+                handle = None if worker_id is None else self._handles.get(worker_id)
+                if handle is None or not handle.attachment.connected:
+                    try:
+                        registration = await stub.Describe(worker_pb2.DescribeRequest(), timeout=DESCRIBE_TIMEOUT_S)
+                        if worker_id is not None and worker_id != registration.worker_id:
+                            await self._forget_static(worker_id)
+                        worker_id = WorkerId(registration.worker_id)
+                        self._static_ids.add(worker_id)
+                        await self._add(registration)
+                    except grpc.aio.AioRpcError as error:
+                        logger.debug("worker at %s: %s", address, error.details())
+                    except IncompatibleWorkerError as error:
+                        self._refuse(address, str(error))
                 await asyncio.sleep(DESCRIBE_INTERVAL_S)
+
+    async def _forget_static(self, worker_id: WorkerId) -> None:
+        """Another worker has taken its address."""
+        self._static_ids.discard(worker_id)
+        handle = self._handles.get(worker_id)
+        if handle is not None and not handle.attachment.connected:
+            del self._handles[worker_id]
+            await handle.close()
 
     async def _add(self, registration: worker_pb2.WorkerRegistration) -> None:
         info = WorkerInfo.from_wire(registration)
@@ -112,15 +138,14 @@ class Fleet:
         for other in self._handles.values():
             if other.info.worker_id != info.worker_id and other.info.model == info.model:
                 info.check_compatible(other.info)
-        if known is not None:
-            if known.attachment.connected:
-                return  # its stream speaks for the incarnation that runs
-            del self._handles[info.worker_id]
-            await known.close()
+        if known is not None and known.attachment.connected:
+            return  # its stream speaks for the incarnation that runs
         self._handles[info.worker_id] = WorkerHandle(info, self._router_id, self.changed)
         self._refused.pop(info.worker_id, None)
         logger.info("worker %s (%s, %s) at %s", info.worker_id, info.role.value, info.model, info.address)
         self.changed.set()
+        if known is not None:
+            await known.close()
 
     def _refuse(self, who: str, why: str) -> None:
         if self._refused.get(who) != why:

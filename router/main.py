@@ -82,6 +82,7 @@ async def _serve(config: RouterConfig) -> int:
             stack.push_async_callback(view.close)
             view.start()
             tasks.append(asyncio.create_task(view.watch(fleet), name="members"))
+            tasks.append(asyncio.create_task(fleet.keep_members(), name="settle members"))
         core = RouterCore(
             model_name=model_name,
             text=text,

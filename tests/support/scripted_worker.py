@@ -28,9 +28,11 @@ class ScriptedWorker(
 ):
     """`on_submit` and `on_reserve` are the script. What the router asked is kept in lists."""
 
-    def __init__(self, worker_id: str, role: Role) -> None:
+    def __init__(self, worker_id: str, role: Role, incarnation: int = 1) -> None:
         self.worker_id = worker_id
         self.role = role
+        self.incarnation = incarnation
+        self.num_attached = 0
         self.address = ""
         self.on_submit: Script = lambda worker, submit: None
         self.num_refusals = 0
@@ -72,7 +74,7 @@ class ScriptedWorker(
         group = layout_pb2.KVCacheGroup(block_size=16, bytes_per_block=4096)
         return worker_pb2.WorkerRegistration(
             worker_id=self.worker_id,
-            incarnation=1,
+            incarnation=self.incarnation,
             role=ROLES[self.role],
             state=layout_pb2.WORKER_STATE_READY,
             protocol_version=1,
@@ -92,6 +94,7 @@ class ScriptedWorker(
 
     async def Attach(self, request_iterator: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.read()
+        self.num_attached += 1
         self._outgoing = asyncio.Queue()
         self._send_hello()
         reader = asyncio.create_task(self._read(context))
@@ -138,10 +141,12 @@ class ScriptedWorker(
 
 
 @asynccontextmanager
-async def scripted_worker(worker_id: str, role: Role) -> AsyncIterator[ScriptedWorker]:
-    worker = ScriptedWorker(worker_id, role)
+async def scripted_worker(
+    worker_id: str, role: Role, *, incarnation: int = 1, port: int = 0
+) -> AsyncIterator[ScriptedWorker]:
+    worker = ScriptedWorker(worker_id, role, incarnation)
     server = GrpcServer()
-    worker.address = f"127.0.0.1:{server.bind('127.0.0.1', 0)}"
+    worker.address = f"127.0.0.1:{server.bind('127.0.0.1', port)}"
     if role is Role.PREFILL:
         worker_pb2_grpc.add_PrefillWorkerServicer_to_server(worker, server.server)
     else:

@@ -1,0 +1,85 @@
+"""Workers that come, go, and take another's place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from common.config import Role
+from router.fleet import Fleet
+from tests.support.scripted_worker import scripted_worker
+
+TIMEOUT_S = 10.0
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    fleet = Fleet("router")
+    yield fleet
+    await fleet.close()
+
+
+async def wait_for(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def usable(fleet: Fleet) -> dict[str, tuple[str, int]]:
+    return {
+        handle.info.worker_id: (handle.info.address, handle.info.incarnation) for handle in fleet.usable(Role.DECODE)
+    }
+
+
+async def test_another_worker_takes_over_an_address_that_was_given(fleet: Fleet) -> None:
+    async with scripted_worker("one", Role.DECODE) as one:
+        fleet.add_static((one.address,))
+        await wait_for(lambda: "one" in usable(fleet))
+    port = int(one.address.rpartition(":")[2])
+    async with scripted_worker("two", Role.DECODE, port=port) as two:
+        await wait_for(lambda: list(usable(fleet)) == ["two"])
+        assert [handle.info.worker_id for handle in fleet.workers()] == ["two"]
+        assert fleet.find("two") is not None
+        assert two.num_attached == 1
+
+
+async def test_a_dead_worker_s_handle_leaves_the_worker_at_its_address_alone(fleet: Fleet) -> None:
+    async with scripted_worker("one", Role.DECODE) as one:
+        members = {"one": one.registration().SerializeToString()}
+        await fleet.set_members(members)
+        await wait_for(lambda: "one" in usable(fleet))
+    port = int(one.address.rpartition(":")[2])
+    async with scripted_worker("two", Role.DECODE, port=port) as two:
+        # The lease of the first has not run out.
+        await fleet.set_members({**members, "two": two.registration().SerializeToString()})
+        await wait_for(lambda: "two" in usable(fleet))
+        await asyncio.sleep(1.0)
+        assert list(usable(fleet)) == ["two"]
+        assert two.num_attached == 1
+
+
+async def test_a_worker_that_came_back_elsewhere_is_found_once_its_old_stream_breaks(fleet: Fleet) -> None:
+    async with AsyncExitStack() as stack:
+        new = await stack.enter_async_context(scripted_worker("one", Role.DECODE, incarnation=2))
+        keeping = asyncio.create_task(fleet.keep_members())
+        stack.callback(keeping.cancel)
+        async with scripted_worker("one", Role.DECODE, incarnation=1) as old:
+            await fleet.set_members({"one": old.registration().SerializeToString()})
+            await wait_for(lambda: "one" in usable(fleet))
+            await fleet.set_members({"one": new.registration().SerializeToString()})
+            assert usable(fleet) == {"one": (old.address, 1)}
+        await wait_for(lambda: usable(fleet) == {"one": (new.address, 2)})
+
+
+async def test_a_worker_that_left_is_removed_once_its_stream_breaks(fleet: Fleet) -> None:
+    keeping = asyncio.create_task(fleet.keep_members())
+    async with scripted_worker("one", Role.DECODE) as one:
+        await fleet.set_members({"one": one.registration().SerializeToString()})
+        await wait_for(lambda: "one" in usable(fleet))
+        await fleet.set_members({})
+        assert "one" in usable(fleet)
+    await wait_for(lambda: not fleet.workers())
+    keeping.cancel()
