@@ -91,6 +91,9 @@ class Attachment:
                 logger.debug("stream to %s: %s", self._worker_id, error.details())
             except IncompatibleWorkerError as error:
                 logger.error("refused: %s", error)
+            except Exception:
+                # A bug of ours, or a worker of another version: it costs this stream, not the worker for good.
+                logger.exception("the stream to worker %s broke", self._worker_id)
             finally:
                 self._lose()
             await asyncio.sleep(delay_s)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
 from common.config import Role
+from common.request import RequestId, WorkerId
+from protos import worker_pb2
 from router.fleet import Fleet
+from router.inbox import AttemptKey, Inbox, WorkerLost
 from tests.support.scripted_worker import scripted_worker
 
 TIMEOUT_S = 10.0
@@ -83,3 +87,19 @@ async def test_a_worker_that_left_is_removed_once_its_stream_breaks(fleet: Fleet
         assert "one" in usable(fleet)
     await wait_for(lambda: not fleet.workers())
     keeping.cancel()
+
+
+async def test_a_message_that_can_t_be_read_costs_one_stream(fleet: Fleet) -> None:
+    """Of a worker of another version, say."""
+    async with scripted_worker("one", Role.DECODE) as one:
+        await fleet.set_members({"one": one.registration().SerializeToString()})
+        await wait_for(lambda: "one" in usable(fleet))
+        inbox = Inbox(AttemptKey(RequestId("r"), 1))
+        (handle,) = fleet.workers()
+        handle.attachment.open(inbox)
+        unknown: Any = 99
+        output = worker_pb2.ChoiceOutput(request_id="r", attempt=1, finish_reason=unknown)
+        one._send(worker_pb2.StepOutput(outputs=[output]))
+        assert await asyncio.wait_for(inbox.get(), TIMEOUT_S) == WorkerLost(worker_id=WorkerId("one"))
+        await wait_for(lambda: "one" in usable(fleet))
+        assert one.num_attached == 2
