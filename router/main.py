@@ -20,6 +20,7 @@ from common.config import RouterConfig
 from common.errors import SlipstreamError
 from common.net.server import GrpcServer
 from common.telemetry.logs import configure_logging
+from common.vital_tasks import VitalTasks
 from protos import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from router.admission import Admission
 from router.api.admin import RouterAdminServicer
@@ -56,6 +57,12 @@ def run(config: RouterConfig) -> int:
 
 async def _serve(config: RouterConfig) -> int:
     stop = asyncio.Event()
+    failures: list[BaseException] = []
+
+    def crash(error: BaseException) -> None:
+        failures.append(error)
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -75,14 +82,14 @@ async def _serve(config: RouterConfig) -> int:
         fleet = Fleet(router_id)
         stack.push_async_callback(fleet.close)
         fleet.add_static(config.worker)
-        tasks = []
+        tasks = VitalTasks(crash)
         lookup: PrefixLookup = NoIndex()
         if config.index.index_url is not None:
             lookup = view = IndexView(config.index)
             stack.push_async_callback(view.close)
             view.start()
-            tasks.append(asyncio.create_task(view.watch(fleet), name="members"))
-            tasks.append(asyncio.create_task(fleet.keep_members(), name="settle members"))
+            tasks.start(view.watch(fleet), "members")
+            tasks.start(fleet.keep_members(), "settle members")
         core = RouterCore(
             model_name=model_name,
             text=text,
@@ -100,9 +107,9 @@ async def _serve(config: RouterConfig) -> int:
             max_num_requests=config.max_num_requests,
         )
         readiness = Readiness(core, fleet, config.min_workers)
-        tasks.append(asyncio.create_task(readiness.run(), name="readiness"))
-        tasks.append(asyncio.create_task(_watch_index(lookup, metrics), name="index state"))
-        stack.callback(lambda: [task.cancel() for task in tasks])
+        tasks.start(readiness.run(), "readiness")
+        tasks.start(_watch_index(lookup, metrics), "index state")
+        stack.callback(tasks.cancel)
         started_s = time.monotonic()
 
         def status() -> admin_pb2.RouterStatus:
@@ -126,7 +133,7 @@ async def _serve(config: RouterConfig) -> int:
         _tell_ready(router_id, f"{config.host}:{grpc_port}", f"http://{config.host}:{http.port}")
         await stop.wait()
         logger.info("stopping")
-    return 0
+    return 1 if failures else 0
 
 
 async def _watch_index(lookup: PrefixLookup, metrics: RouterMetrics) -> None:

@@ -24,6 +24,7 @@ from common.errors import SlipstreamError
 from common.kv.ticket_table import TicketTable
 from common.net.server import GrpcServer
 from common.telemetry.logs import configure_logging
+from common.vital_tasks import VitalTasks
 from common.worker.admin import WorkerAdminServicer
 from common.worker.attach_session import AttachSession, LegTaker
 from common.worker.index_presence import IndexPresence
@@ -97,8 +98,10 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
         stack.push_async_callback(worker.engine.stop)
         if role.close is not None:
             stack.push_async_callback(role.close)
-        tasks = [asyncio.create_task(task) for task in (*role.tasks, worker.report_load())]
-        stack.callback(lambda: [task.cancel() for task in tasks])
+        tasks = VitalTasks(crash)
+        stack.callback(tasks.cancel)
+        for position, task in enumerate((worker.report_load(), *role.tasks)):
+            tasks.start(task, f"worker {position}")
         await server.set_serving(True)
         presence.join(registration.current)
         _tell_ready(identity)
