@@ -48,7 +48,6 @@ class Conductor:
         self._answer = answer
         self._means = means
         self._attempts = itertools.count(1)
-        self._num_lost = 0
         # Not asked again while there are others: idle because nothing reaches it, such a worker looks the best.
         self._avoided: frozenset[str] = frozenset()
 
@@ -64,26 +63,27 @@ class Conductor:
                 raise
             raise DeadlineExceededError(f"deadline_ms: {self._request.command.deadline_s} s have passed") from None
 
-    async def _run_choices(self, choices: tuple[int, ...]) -> None:
+    async def _run_choices(self, choices: tuple[int, ...], num_lost: int = 0) -> None:
         for _ in range(MAX_HAND_BACKS + self._means.max_attempts):
             try:
                 await self._attempt(choices)
             except AttemptLostError as error:
-                self._count_loss(error)
+                num_lost += 1
+                self._note_loss(error, num_lost)
             choices = tuple(index for index in choices if not self._answer.choices[index].finished)
             if not choices:
                 return
             if len(choices) > 1 and any(self._answer.choices[index].token_ids for index in choices):
                 # Choices that have parted go on alone, each with its own tokens.
-                await self._run_apart(choices)
+                await self._run_apart(choices, num_lost)
                 return
         raise OverloadedError(f"handed back {MAX_HAND_BACKS} times: the decode workers have too few KV blocks")
 
-    async def _run_apart(self, choices: tuple[int, ...]) -> None:
+    async def _run_apart(self, choices: tuple[int, ...], num_lost: int) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for index in choices:
-                    group.create_task(self._run_choices((index,)))
+                    group.create_task(self._run_choices((index,), num_lost))
         except* SlipstreamError as errors:
             raise errors.exceptions[0] from None
 
@@ -140,10 +140,9 @@ class Conductor:
         means.metrics.count_decision(request.command, plan.kind, plan.reason)
         await LegAttempt(leg, plan, self._answer, means.router_id, means.background).run()
 
-    def _count_loss(self, error: AttemptLostError) -> None:
-        self._num_lost += 1
+    def _note_loss(self, error: AttemptLostError, num_lost: int) -> None:
         self._avoided |= {error.worker_id}
         logger.warning("request %s: attempt lost: %s", self._request.request_id, error)
         self._means.metrics.count_retry(self._request.command, "worker_lost")
-        if self._num_lost >= self._means.max_attempts:
-            raise UnavailableError(f"gave up after {self._num_lost} attempts; the last: {error}") from error
+        if num_lost >= self._means.max_attempts:
+            raise UnavailableError(f"gave up after {num_lost} attempts; the last: {error}") from error

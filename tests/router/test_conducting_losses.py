@@ -9,7 +9,7 @@ import pytest
 from common.errors import DeadlineExceededError, UnavailableError
 from protos import worker_pb2
 from router.generation import RouteHint
-from tests.support.conducting import TIMEOUT_S, Scene, hand_over_to, token_ids
+from tests.support.conducting import HANDED_OVER, TIMEOUT_S, Scene, hand_over_to, token_ids
 from tests.support.scripted_worker import ScriptedWorker
 
 
@@ -67,3 +67,28 @@ async def test_reserve_without_an_answer_is_taken_back(scene: Scene) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while not scene.decode.cancels:
             await asyncio.sleep(0.01)
+
+
+async def test_choices_that_parted_lose_a_worker_each_for_itself(scene: Scene) -> None:
+    """One death is one loss, however many choices were there."""
+    again: list[worker_pb2.Leg] = []
+
+    def first(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        for choice in range(4):
+            prefill.tokens(submit.leg, 0, 10, choice=choice)
+        prefill.end(submit.leg, HANDED_OVER)
+        scene.decode.end(submit.leg, worker_pb2.LEG_END_REASON_PREEMPTED)
+        prefill.on_submit = lose_all
+
+    def lose_all(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        again.append(submit.leg)
+        if len(again) == 4:
+            prefill.drop_stream()
+
+    def local(worker: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        worker.tokens(submit.leg, 1, 11, 12, choice=submit.leg.choice_indices[0], finish=True)
+
+    scene.prefill.on_submit = first
+    scene.decode.on_submit = scene.other_decode.on_submit = local
+    events = await scene.ask(n=4)
+    assert [token_ids(events, choice) for choice in range(4)] == [[10, 11, 12]] * 4
