@@ -83,8 +83,10 @@ class Planner:
         if pinned is None:
             return self._fleet.usable(role, exclude)
         handle = self._fleet.find(pinned)
-        if handle is None or not handle.can(role):
-            known = ", ".join(worker.info.worker_id for worker in self._fleet.workers() if worker.can(role))
+        # A worker that does both hands nothing over: it can decode for others, but not prefill for them.
+        fits = (Role.PREFILL,) if role is Role.PREFILL else (Role.DECODE, Role.BOTH)
+        if handle is None or handle.info.role not in fits:
+            known = ", ".join(worker.info.worker_id for worker in self._fleet.workers() if worker.info.role in fits)
             raise InvalidRequestError(field, f"no {role.value} worker {pinned!r} (there are: {known or 'none'})")
         return [handle] if handle.usable and pinned not in exclude else []
 
@@ -116,7 +118,7 @@ class Planner:
         self, shape: RequestShape, handles: Sequence[WorkerHandle], depths: Mapping[WorkerId, int]
     ) -> list[WorkerHandle]:
         split = [handle for handle in handles if handle.info.role is Role.PREFILL]
-        return self._handles(self._policy.rank_prefill(shape, self._candidates(shape, split or handles, depths)))
+        return self._handles(self._policy.rank_prefill(shape, self._candidates(shape, split, depths)))
 
     def _rank_decode(
         self, shape: RequestShape, handles: Sequence[WorkerHandle], depths: Mapping[WorkerId, int]
