@@ -108,6 +108,7 @@ class Conductor:
                 await self._run_leg(plan, choices)
                 return
             except RefusedError as error:
+                self._answer.attempts -= 1  # nobody took it
                 excluded |= error.worker_ids
 
     async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:

@@ -61,7 +61,10 @@ async def test_waits_while_all_refuse(scene: Scene) -> None:
         hand_over_to(taker, 11, 12)(prefill, submit)
 
     scene.prefill.on_submit = script
-    assert token_ids(await scene.ask()) == [10, 11, 12]
+    events = await scene.ask()
+    assert token_ids(events) == [10, 11, 12]
+    assert events[-1].route is not None
+    assert events[-1].route.attempts == 1
 
 
 async def test_prefill_refusal_waits_too(scene: Scene) -> None:

@@ -28,6 +28,7 @@ def test_up_serves_answers_and_stops_everything(tiny_model: Path) -> None:
             break
     family = psutil.Process(up.pid).children(recursive=True)
     up.send_signal(signal.SIGINT)
+    seen += up.stdout.readlines()
     up.stdout.close()
     assert up.wait(START_TIMEOUT_S) == 0
     shown = "".join(seen)
