@@ -9,6 +9,10 @@ from common.errors import InsufficientMemoryError
 from common.kv.spec import KVCacheSpec
 
 
+# Tokens of a step below which prefill would crawl.
+MIN_USEFUL_STEP = 32
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeds:
     """What is known of a model before its weights are read. Bytes unless the name says otherwise."""
@@ -47,11 +51,7 @@ def plan_memory(config: EngineConfig, needs: MemoryNeeds) -> MemoryPlan:
     left_bytes = needs.free_bytes - needs.weight_bytes - needs.activation_bytes
     bytes_per_block, block_size = needs.spec.bytes_per_block, needs.spec.block_size
     if left_bytes < bytes_per_block:
-        raise InsufficientMemoryError(
-            f"weights ({_size(needs.weight_bytes)}) and activations ({_size(needs.activation_bytes)}) leave no room "
-            f"for a KV cache in {_size(needs.free_bytes)} of free memory: choose a smaller --model or --dtype, or a "
-            f"smaller --max-num-batched-tokens than {config.max_num_batched_tokens}"
-        )
+        raise InsufficientMemoryError(_no_room(config, needs))
     # More than a full batch of full length can only serve as prefix cache; twice that is enough by default.
     useful_bytes = 2 * config.max_num_seqs * -(-needs.max_model_len // block_size) * bytes_per_block
     if config.kv_memory is not None:
@@ -75,6 +75,21 @@ def plan_memory(config: EngineConfig, needs: MemoryNeeds) -> MemoryPlan:
         num_blocks=num_blocks,
         block_size=block_size,
     )
+
+
+def _no_room(config: EngineConfig, needs: MemoryNeeds) -> str:
+    said = (
+        f"weights ({_size(needs.weight_bytes)}) and activations ({_size(needs.activation_bytes)}) leave no room "
+        f"for a KV cache in {_size(needs.free_bytes)} of free memory"
+    )
+    request_bytes = -(-needs.max_model_len // needs.spec.block_size) * needs.spec.bytes_per_block
+    # Activations grow with the tokens of a step.
+    left_bytes = needs.free_bytes - needs.weight_bytes - request_bytes
+    num_tokens = config.max_num_batched_tokens * left_bytes // max(1, needs.activation_bytes)
+    if num_tokens >= MIN_USEFUL_STEP:
+        return f"{said}: set --max-num-batched-tokens to at most {num_tokens} (is {config.max_num_batched_tokens})"
+    needed_bytes = needs.weight_bytes + needs.activation_bytes + request_bytes
+    return f"{said}: free {_size(needed_bytes)}, or choose a smaller --model, --dtype or --max-model-len"
 
 
 def _too_few_blocks(

@@ -48,9 +48,17 @@ def test_the_plan_reads_as_a_line() -> None:
     )
 
 
-def test_weights_that_do_not_fit() -> None:
-    with pytest.raises(InsufficientMemoryError, match=r"leave no room.*--model or --dtype.*--max-num-batched-tokens"):
-        plan(free_mib=300)
+def test_weights_that_do_not_fit_say_how_much_would() -> None:
+    with pytest.raises(InsufficientMemoryError, match=r"leave no room.*free 316.0 MiB, or .*--model, --dtype"):
+        plan(free_mib=150)
+
+
+def test_a_step_that_is_too_large_offers_one_that_fits() -> None:
+    with pytest.raises(InsufficientMemoryError, match=r"leave no room.*--max-num-batched-tokens") as raised:
+        plan(free_mib=290)
+    (offered,) = re.findall(r"at most (\d+)", str(raised.value))
+    needed_mib = 200 + 100 * int(offered) / 2048 + 16
+    assert 285 < needed_mib <= 290
 
 
 def test_more_kv_memory_than_there_is_offers_what_fits() -> None:
