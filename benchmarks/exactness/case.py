@@ -52,6 +52,7 @@ class FleetSpec:
     block_size: int = 16
     max_num_batched_tokens: int = 2048
     short_of_blocks: bool = False
+    num_new_tokens: int | None = None  # None: the workload's
     cases: tuple[Case, ...] = ()
 
 

@@ -86,9 +86,11 @@ FAST: tuple[FleetSpec, ...] = (
         _fast((AT_ONCE, *_SIZE_CASES)),
         _fast((AT_ONCE, *_SIZE_CASES)),
     ),
-    # With small blocks short answers take several, and so outgrow what they were granted.
+    # Answers must take several blocks to outgrow what they were granted: longer ones, smaller blocks.
     *_fleets(
-        FleetSpec(name=", few blocks", block_size=8, short_of_blocks=True), _fast(_SHORT_CASES), _fast(_SHORT_CASES)
+        FleetSpec(name=", few blocks", block_size=8, short_of_blocks=True, num_new_tokens=32),
+        _fast(_SHORT_CASES),
+        _fast(_SHORT_CASES),
     ),
     *_fleets(FleetSpec(name=", block size 64", block_size=64), _fast(_SIZE_CASES), _fast(_SIZE_CASES)),
 )

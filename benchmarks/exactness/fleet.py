@@ -25,6 +25,7 @@ from slipstream.launcher import Cluster
 POLL_INTERVAL_S = 0.01
 RPC_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 1800.0
+SEEDED_SAMPLING: GenerateOptions = {"temperature": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,12 +132,13 @@ class Fleet:
             options: GenerateOptions = {
                 "max_tokens": ask.num_new_tokens,
                 "ignore_eos": True,
-                "temperature": 0.0 if ask.seed is None else 1.0,
-                "seed": ask.seed,
+                "temperature": 0.0,
                 "n": ask.num_choices,
                 "cache_salt": ask.cache_salt,
                 "return_prompt_token_ids": True,
             }
+            if ask.seed is not None:
+                options |= SEEDED_SAMPLING | {"seed": ask.seed}
             if whole and source.messages:
                 options["messages"] = source.messages
             if self.split:
@@ -174,9 +176,16 @@ class Fleet:
     def _wait_idle(self) -> None:
         """Reservations and leases end a moment after the last token."""
         deadline_s = time.monotonic() + RPC_TIMEOUT_S
-        while time.monotonic() < deadline_s:
-            loads = [self.load(worker.id) for worker in self.cluster.workers]
-            if all(load.num_running + load.num_waiting + load.num_reservations == 0 for load in loads):
-                return
+        while busy := self._busy():
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"not idle {RPC_TIMEOUT_S:g} s after the last token: {busy}")
             time.sleep(POLL_INTERVAL_S)
-        raise AssertionError(f"the workers are not idle {RPC_TIMEOUT_S:g} s after the last token")
+
+    def _busy(self) -> str:
+        """The workers that still hold something, and what; empty: none."""
+        loads = {worker.id: self.load(worker.id) for worker in self.cluster.workers}
+        return "; ".join(
+            f"{worker_id} has {load.num_running} running, {load.num_waiting} waiting, {load.num_reservations} reserved"
+            for worker_id, load in loads.items()
+            if load.num_running or load.num_waiting or load.num_reservations
+        )

@@ -63,7 +63,10 @@ class Runner:
         if case.preempts and fleet.split:
             self._teach_short_answers(fleet, 3 * len(references))
         started_s = time.monotonic()
-        asks = [self._ask(case, reference) for reference in references]
+        asks = [self._ask(spec, case, reference) for reference in references]
+        if case.preempts:
+            # The longest first: short ones then fill the pool to its last blocks.
+            asks.sort(key=lambda ask: -len(ask.reference.prompt_token_ids))
         traffic = fleet.serve(asks, case.num_at_once)
         elapsed_s = time.monotonic() - started_s
         verdict = judge(self._compare(case, traffic))
@@ -79,10 +82,10 @@ class Runner:
             elapsed_s=elapsed_s,
         )
 
-    def _ask(self, case: Case, reference: Reference) -> Ask:
+    def _ask(self, spec: FleetSpec, case: Case, reference: Reference) -> Ask:
         return Ask(
             reference=reference,
-            num_new_tokens=self.workload.num_new_tokens,
+            num_new_tokens=_num_new_tokens(spec, self.workload),
             as_source=case.as_source,
             cache_salt=_salt(case, reference),
             num_choices=case.num_choices,
@@ -117,22 +120,29 @@ class Runner:
                 if case.sampling is Sampling.SEEDED:
                     yield self._compare_seeded(served, token_ids)
                 else:
-                    yield compare_tokens(token_ids, served.ask.reference, self.source)
+                    reference = served.ask.reference.first(served.ask.num_new_tokens)
+                    yield compare_tokens(token_ids, reference, self.source)
 
     def _compare_seeded(self, served: Served, token_ids: tuple[int, ...]) -> Comparison:
         name = served.ask.reference.name
         expected = self.seeded.setdefault(name, token_ids)
-        failure = None if token_ids == expected else f"{name}: seeded tokens differ: {token_ids}, first {expected}"
-        return Comparison(num_tokens=len(token_ids), failure=failure)
+        num_tokens = min(len(token_ids), len(expected))  # fleets may ask for more tokens or fewer
+        failure = None
+        if token_ids[:num_tokens] != expected[:num_tokens]:
+            failure = f"{name}: seeded tokens differ: {token_ids}, first {expected}"
+        elif len(token_ids) != served.ask.num_new_tokens:
+            failure = f"{name}: {len(token_ids)} seeded tokens served, {served.ask.num_new_tokens} asked for"
+        return Comparison(num_tokens=num_tokens, failure=failure)
 
 
 def cluster_config(spec: FleetSpec, workload: Workload) -> ClusterConfig:
+    longest_prompt = max(len(one.prompt_token_ids) for one in workload.references)
     engine = EngineConfig(
         model=str(workload.model),
         dtype=DType.FLOAT32,
         block_size=spec.block_size,
         max_num_batched_tokens=spec.max_num_batched_tokens,
-        max_model_len=workload.max_model_len,
+        max_model_len=longest_prompt + _num_new_tokens(spec, workload),
         kv_memory=KV_MEMORY,
     )
     few_bytes = _few_blocks(spec, workload) * spec.block_size * workload.bytes_per_token
@@ -147,10 +157,13 @@ def cluster_config(spec: FleetSpec, workload: Workload) -> ClusterConfig:
 
 def _few_blocks(spec: FleetSpec, workload: Workload) -> int:
     """Enough for the longest request, too few for 16 of the mean length."""
-    needed = [
-        -(-(len(one.prompt_token_ids) + workload.num_new_tokens) // spec.block_size) for one in workload.references
-    ]
+    num_new_tokens = _num_new_tokens(spec, workload)
+    needed = [-(-(len(one.prompt_token_ids) + num_new_tokens) // spec.block_size) for one in workload.references]
     return max(max(needed) + 2, int(FEW_BLOCKS_SHARE * 16 * sum(needed) / len(needed)))
+
+
+def _num_new_tokens(spec: FleetSpec, workload: Workload) -> int:
+    return spec.num_new_tokens or workload.num_new_tokens
 
 
 def _salt(case: Case, reference: Reference) -> str:

@@ -12,16 +12,15 @@ from common.checkpoint import resolve_model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Each reference holds `num_new_tokens` tokens. `bytes_per_token` is of the KV cache in float32."""
+    """Requests ask for `num_new_tokens` tokens where a fleet says nothing else; references hold no fewer.
+
+    `bytes_per_token` is of the KV cache in float32.
+    """
 
     model: Path
     references: tuple[Reference, ...]
     num_new_tokens: int
     bytes_per_token: int
-
-    @property
-    def max_model_len(self) -> int:
-        return max(len(one.prompt_token_ids) for one in self.references) + self.num_new_tokens
 
 
 def load_workload(*, num_new_tokens: int, names: tuple[str, ...] = ()) -> Workload:
@@ -41,7 +40,7 @@ def load_workload(*, num_new_tokens: int, names: tuple[str, ...] = ()) -> Worklo
     references = tuple(by_name[name] for name in names) or committed.references
     return Workload(
         model=folder,
-        references=tuple(reference.first(num_new_tokens) for reference in references),
+        references=references,
         num_new_tokens=num_new_tokens,
         bytes_per_token=_bytes_per_token(folder),
     )

@@ -8,7 +8,6 @@ from common.config import EngineConfig, parse_bytes
 from common.errors import InsufficientMemoryError
 from common.kv.spec import KVCacheSpec
 
-
 # Tokens of a step below which prefill would crawl.
 MIN_USEFUL_STEP = 32
 
