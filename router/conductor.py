@@ -20,7 +20,7 @@ from router.background import Background
 from router.leg_attempt import AttemptLostError, LegAttempt, RefusedError
 from router.metrics import RouterMetrics
 from router.planner import Plan, Planner
-from router.waiting_room import WaitingRoom
+from router.waiting_room import REST_S, WaitingRoom
 
 logger = logging.getLogger(__name__)
 
@@ -90,12 +90,13 @@ class Conductor:
     async def _attempt(self, choices: tuple[int, ...]) -> None:
         """One attempt that some worker took. Waits in the router's queue while all refuse."""
         excluded: frozenset[str] = frozenset()
+        rested_s = 0.0
         # Whoever comes while others wait takes his place behind them.
         must_wait = len(self._means.room) > 0
         while True:
             if must_wait:
                 async with self._means.room.place(self._request.command.priority, self._request.arrival_s) as place:
-                    await place.wait_turn()
+                    await place.wait_turn(rested_s)
             plan = await self._plan(choices, excluded | self._avoided)
             if plan is None and self._avoided:
                 plan = await self._plan(choices, excluded)
@@ -110,6 +111,7 @@ class Conductor:
             except RefusedError as error:
                 self._answer.attempts -= 1  # nobody took it
                 excluded |= error.worker_ids
+                rested_s = time.monotonic() + REST_S
 
     async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
         num_done = len(self._answer.choices[choices[0]].token_ids)

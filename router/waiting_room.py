@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -12,6 +13,8 @@ from common.errors import OverloadedError
 
 # A refusal that no load report cancels (a worker came back, a reservation expired) is tried again after this.
 RETRY_S = 0.25
+# Who was refused rests so long: a busy fleet tells of its load hundreds of times a second, mostly of as little room.
+REST_S = 0.02
 
 
 class WaitingRoom:
@@ -40,8 +43,8 @@ class WaitingRoom:
         finally:
             self._leave(entry)
 
-    async def wait_turn(self, entry: tuple[int, float, int]) -> None:
-        """Returns when the entry is at the head and something may have changed."""
+    async def wait_turn(self, entry: tuple[int, float, int], not_before_s: float) -> None:
+        """Returns when the entry is at the head and something may have changed; not before a monotonic time."""
         while True:
             while self._heap[0] != entry:
                 self._head_moved.clear()
@@ -49,6 +52,7 @@ class WaitingRoom:
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), RETRY_S)
+            await asyncio.sleep(not_before_s - time.monotonic())
             if self._heap[0] == entry:
                 return
 
@@ -66,5 +70,5 @@ class Place:
         self._room = room
         self._entry = entry
 
-    async def wait_turn(self) -> None:
-        await self._room.wait_turn(self._entry)
+    async def wait_turn(self, not_before_s: float = 0.0) -> None:
+        await self._room.wait_turn(self._entry, not_before_s)

@@ -17,6 +17,7 @@ from common.errors import (
 from common.request import FinishReason
 from protos import worker_pb2
 from router.generation import RouteHint, TokenPrompt
+from router.waiting_room import REST_S
 from tests.support.conducting import HANDED_OVER, TIMEOUT_S, Scene, hand_over_to, make_command, token_ids
 from tests.support.scripted_worker import ScriptedWorker
 
@@ -65,6 +66,22 @@ async def test_waits_while_all_refuse(scene: Scene) -> None:
     assert token_ids(events) == [10, 11, 12]
     assert events[-1].route is not None
     assert events[-1].route.attempts == 1
+
+
+async def test_who_was_refused_rests(scene: Scene) -> None:
+    """However often a full fleet tells of its load."""
+    scene.decode.num_refusals = scene.other_decode.num_refusals = 1000
+
+    async def chatter() -> None:
+        while True:
+            scene.decode.report_load()
+            await asyncio.sleep(0.001)
+
+    chattering = asyncio.create_task(chatter())
+    with pytest.raises(DeadlineExceededError):
+        await scene.ask(deadline_s=0.5)
+    chattering.cancel()
+    assert 1000 - scene.decode.num_refusals <= 0.5 / REST_S + 1
 
 
 async def test_prefill_refusal_waits_too(scene: Scene) -> None:
