@@ -71,6 +71,11 @@ class TicketTable:
             raise StaleTicketError("unknown ticket: it has ended, or was never given")
         return ticket
 
+    def is_open(self, ticket_id: str) -> bool:
+        """Whether blocks may still arrive for it; not for tickets that nobody knows (any more)."""
+        ticket = self._tickets.get(ticket_id)
+        return ticket is not None and ticket.state.is_open
+
     def drain_actions(self) -> list[TicketAction]:
         """What to do to the engine since the last call, in order."""
         actions = self._actions

@@ -94,7 +94,7 @@ class GrpcReceiver:
             if stream_id is not None:
                 self._sink.table.close_stream(ticket_id, stream_id, self._sink.now())
             self._sink.settle()
-            self._forget_ended(ticket_id)
+            self._forget_ended()
         return pb.PushResponse(received_bytes=num_bytes)
 
     async def commit(self, request: pb.CommitRequest, context: Context) -> pb.CommitResponse:
@@ -122,7 +122,7 @@ class GrpcReceiver:
             self._sink.table.commit(request.ticket_id, commit, checksums_here, self._sink.now())
         finally:
             waiting = self._sink.settle()
-            self._forget_ended(request.ticket_id)
+            self._forget_ended()
         await asyncio.gather(*waiting)
         self._counters.received_blocks += len(checksums)
         return pb.CommitResponse()
@@ -130,7 +130,7 @@ class GrpcReceiver:
     async def fail(self, request: pb.FailRequest, context: Context) -> pb.FailResponse:
         self._sink.table.abort(request.ticket_id, f"the source gave up: {request.reason}", self._sink.now())
         self._sink.settle()
-        self._forget_ended(request.ticket_id)
+        self._forget_ended()
         return pb.FailResponse()
 
     def _place(self, header: pb.PushHeader, payload: memoryview, stream_id: int) -> list[_Placed]:
@@ -176,8 +176,9 @@ class GrpcReceiver:
 
         return known | (await _uninterrupted(compute) if unknown else {})
 
-    def _forget_ended(self, ticket_id: str) -> None:
-        if ticket_id in self._checksums and not self._sink.table.get(ticket_id).state.is_open:
+    def _forget_ended(self) -> None:
+        """Of all tickets: one whose source died between its stream's end and its commit is never named again."""
+        for ticket_id in [known for known in self._checksums if not self._sink.table.is_open(known)]:
             del self._checksums[ticket_id]
 
 

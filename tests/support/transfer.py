@@ -57,6 +57,7 @@ class Transfer:
     source: MemoryBlocks
     channels: PeerChannels
     counters: TransferCounters
+    receiver: GrpcReceiver
     actions: list[TicketAction] = field(default_factory=list)
 
     def target(self, block_ids: tuple[int, ...], present: tuple[bool, ...]) -> PushTarget:
@@ -89,11 +90,13 @@ async def open_transfer(spec: KVCacheSpec) -> AsyncIterator[Transfer]:
     actions: list[TicketAction] = []
     sink = TicketSink(TicketTable(spec=spec, lease_s=10.0), actions.append)
     blocks, counters = MemoryBlocks(spec, None), TransferCounters()
-    server.server.add_generic_rpc_handlers((GrpcReceiver(sink, blocks, counters).handler(),))
+    receiver = GrpcReceiver(sink, blocks, counters)
+    server.server.add_generic_rpc_handlers((receiver.handler(),))
     await server.start([])
     channels = PeerChannels()
     try:
-        yield Transfer(f"127.0.0.1:{port}", sink, blocks, MemoryBlocks(spec, seed=1), channels, counters, actions)
+        source = MemoryBlocks(spec, seed=1)
+        yield Transfer(f"127.0.0.1:{port}", sink, blocks, source, channels, counters, receiver, actions)
     finally:
         await channels.close()
         await server.stop(0)

@@ -47,6 +47,18 @@ async def test_nothing_to_send_needs_a_commit_only() -> None:
         assert [type(action) for action in transfer.actions] == [Admit]
 
 
+async def test_checksums_of_a_source_that_died_are_forgotten() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        dying = transfer.sender(target := transfer.target(block_ids=(4,), present=(False,)))
+        await dying.push([(BlockRef(0, 0), 20)])
+        await dying._end_stream()
+        assert list(transfer.receiver._checksums) == [target.ticket_id]
+        transfer.sink.table.abort(target.ticket_id, "its router saw the source die", transfer.sink.now())
+        transfer.sink.settle()
+        await commit(transfer.sender(transfer.target(block_ids=(1,), present=(True,))), 1)
+        assert not transfer.receiver._checksums
+
+
 async def test_flipped_byte_on_the_wire_is_refused() -> None:
     async with open_transfer(small_spec()) as transfer:
         target = transfer.target(block_ids=(4,), present=(False,))
