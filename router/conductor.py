@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from common.errors import DeadlineExceededError, OverloadedError, SlipstreamError, UnavailableError
@@ -20,7 +21,7 @@ from router.background import Background
 from router.leg_attempt import AttemptLostError, LegAttempt, RefusedError
 from router.metrics import RouterMetrics
 from router.planner import Plan, Planner
-from router.waiting_room import REST_S, WaitingRoom
+from router.waiting_room import REST_S, Place, WaitingRoom
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Conductor:
         must_wait = len(self._means.room) > 0
         while True:
             if must_wait:
-                async with self._means.room.place(self._request.command.priority, self._request.arrival_s) as place:
+                async with self._place(choices) as place:
                     await place.wait_turn(rested_s)
             plan = await self._plan(choices, excluded | self._avoided)
             if plan is None and self._avoided:
@@ -112,6 +113,10 @@ class Conductor:
                 self._answer.attempts -= 1  # nobody took it
                 excluded |= error.worker_ids
                 rested_s = time.monotonic() + REST_S
+
+    def _place(self, choices: tuple[int, ...]) -> AbstractAsyncContextManager[Place]:
+        begun = bool(self._answer.choices[choices[0]].token_ids)
+        return self._means.room.place(self._request.command.priority, self._request.arrival_s, begun=begun)
 
     async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
         num_done = len(self._answer.choices[choices[0]].token_ids)

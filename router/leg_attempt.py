@@ -5,7 +5,9 @@ Owned by the event loop. However `run` is left, both workers are told to stop wh
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 
 import grpc
 
@@ -16,13 +18,14 @@ from common.request import Leg, WorkerId
 from protos import transfer_pb2, worker_pb2
 from router.answer import Answer
 from router.background import Background
-from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, TokensArrived, WorkerLost
+from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, Message, TokensArrived, WorkerLost
 from router.planner import Plan, PlanKind
 from router.worker_handle import WorkerHandle
 
 logger = logging.getLogger(__name__)
 
 CONTROL_TIMEOUT_S = 5.0
+HAND_OVER_FIGURES_S = 1.0
 
 
 class RefusedError(Exception):
@@ -124,14 +127,22 @@ class LegAttempt:
         self._answer.decode_worker = self._decode.info.worker_id if self._decode else None
 
     async def _follow(self) -> None:
-        while self._open or self._awaits_hand_over:
-            match await self._inbox.get():
-                case TokensArrived() as tokens:
-                    self._order_tokens(tokens)
-                case LegEnded() as end:
-                    self._take_end(end)
-                case WorkerLost(worker_id=worker_id):
-                    self._take_loss(worker_id)
+        while self._open:
+            self._take(await self._inbox.get())
+        # The answer is there; what the hand-over moved is told a moment later, or not waited for.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_FIGURES_S):
+                while self._awaits_hand_over:
+                    self._take(await self._inbox.get())
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case TokensArrived() as tokens:
+                self._order_tokens(tokens)
+            case LegEnded() as end:
+                self._take_end(end)
+            case WorkerLost(worker_id=worker_id):
+                self._take_loss(worker_id)
 
     def _order_tokens(self, tokens: TokensArrived) -> None:
         choice = self._answer.choices[tokens.choice_index]

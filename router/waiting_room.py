@@ -32,9 +32,9 @@ class WaitingRoom:
         return len(self._heap) - len(self._left)
 
     @asynccontextmanager
-    async def place(self, priority: int, arrival_s: float) -> AsyncIterator[Place]:
-        """Raises OverloadedError when the room is full."""
-        if len(self) >= self._capacity:
+    async def place(self, priority: int, arrival_s: float, *, begun: bool = False) -> AsyncIterator[Place]:
+        """Raises OverloadedError when the room is full, but not for an answer that has begun."""
+        if len(self) >= self._capacity and not begun:
             raise OverloadedError("every worker is busy and the router's queue is full")
         entry = (priority, arrival_s, next(self._numbers))
         heapq.heappush(self._heap, entry)

@@ -41,6 +41,8 @@ async def test_full_room_refuses() -> None:
         with pytest.raises(OverloadedError):
             async with room.place(0, 1.0):
                 pass
+        async with room.place(0, 1.0, begun=True):
+            assert len(room) == 2
 
 
 async def test_who_leaves_is_not_waited_for() -> None:
