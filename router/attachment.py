@@ -15,11 +15,12 @@ import grpc
 from common.config import Role
 from common.errors import IncompatibleWorkerError
 from common.net.leg_codec import encode_leg
+from common.net.protocol import PROTOCOL_VERSION
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
 from common.request import Leg, RequestId
 from protos import transfer_pb2, worker_pb2, worker_pb2_grpc
 from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerLost
-from router.worker_info import PROTOCOL_VERSION, WorkerInfo
+from router.worker_info import WorkerInfo
 
 logger = logging.getLogger(__name__)
 

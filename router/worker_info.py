@@ -7,16 +7,9 @@ from dataclasses import dataclass
 from common.config import Role
 from common.errors import IncompatibleWorkerError
 from common.kv.block_key import golden_key
+from common.net.protocol import PROTOCOL_VERSION, decode_role
 from common.request import WorkerId
 from protos import layout_pb2, worker_pb2
-
-PROTOCOL_VERSION = 1
-
-_ROLES = {
-    layout_pb2.ROLE_PREFILL: Role.PREFILL,
-    layout_pb2.ROLE_DECODE: Role.DECODE,
-    layout_pb2.ROLE_BOTH: Role.BOTH,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +41,13 @@ class WorkerInfo:
             )
         if message.golden_key != golden_key():
             raise IncompatibleWorkerError(f"worker {message.worker_id} computes other block keys than this router")
-        if message.role not in _ROLES or not message.ranks or not message.layout.groups:
+        role = decode_role(message.role)
+        if role is None or not message.ranks or not message.layout.groups:
             raise IncompatibleWorkerError(f"worker {message.worker_id} sent an incomplete registration")
         return WorkerInfo(
             worker_id=WorkerId(message.worker_id),
             incarnation=message.incarnation,
-            role=_ROLES[message.role],
+            role=role,
             address=message.ranks[0].address,
             model=message.model,
             max_model_len=message.max_model_len,

@@ -11,9 +11,9 @@ import grpc
 
 from common.errors import IncompatibleWorkerError, InvalidRequestError, SlipstreamError
 from common.net.leg_codec import decode_leg
+from common.net.protocol import PROTOCOL_VERSION
 from common.request import Leg, RequestId
 from common.worker.attach_hub import AttachHub, LegKey, RouterStream
-from common.worker.registration import PROTOCOL_VERSION
 from protos import transfer_pb2, worker_pb2
 
 logger = logging.getLogger(__name__)

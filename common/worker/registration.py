@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from common.config import Role
 from common.kv.block_key import golden_key
 from common.kv.spec import KVCacheSpec
+from common.net.protocol import PROTOCOL_VERSION, encode_role
 from protos import layout_pb2, worker_pb2, worker_pb2_grpc
-
-PROTOCOL_VERSION = 1
-
-_ROLES = {
-    Role.PREFILL: layout_pb2.ROLE_PREFILL,
-    Role.DECODE: layout_pb2.ROLE_DECODE,
-    Role.BOTH: layout_pb2.ROLE_BOTH,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +44,7 @@ def build_registration(
     return worker_pb2.WorkerRegistration(
         worker_id=identity.worker_id,
         incarnation=identity.incarnation,
-        role=_ROLES[identity.role],
+        role=encode_role(identity.role),
         state=state,
         protocol_version=PROTOCOL_VERSION,
         model=model.name,

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from common.errors import IntegrityError, UnavailableError
+from common.net.protocol import encode_role
 from common.net.status import error_from_call
 from protos import admin_pb2 as pb
 from protos import admin_pb2_grpc, layout_pb2
@@ -19,11 +20,6 @@ from router.worker_handle import WorkerHandle
 Context = grpc.aio.ServicerContext[Any, Any]
 
 WORKER_TIMEOUT_S = 10.0
-_ROLES = {
-    "prefill": layout_pb2.ROLE_PREFILL,
-    "decode": layout_pb2.ROLE_DECODE,
-    "both": layout_pb2.ROLE_BOTH,
-}
 
 
 class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
@@ -72,7 +68,7 @@ def _status(handle: WorkerHandle) -> pb.WorkerStatus:
     return pb.WorkerStatus(
         worker_id=info.worker_id,
         incarnation=info.incarnation,
-        role=_ROLES[info.role.value],
+        role=encode_role(info.role),
         state=state,
         model=info.model,
         address=info.address,

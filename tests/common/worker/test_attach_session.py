@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
+from common.net.protocol import PROTOCOL_VERSION
 from common.request import Leg, RequestId, SamplingParams
 from common.worker.attach_hub import MAX_QUEUED_STEPS, AttachHub, LegKey
 from common.worker.attach_session import AttachSession
-from common.worker.registration import PROTOCOL_VERSION
 from protos import transfer_pb2, worker_pb2
 
 

@@ -1,0 +1,25 @@
+"""What routers and workers must agree on before anything else: the protocol's version, and the names of roles."""
+
+from __future__ import annotations
+
+from common.config import Role
+from protos import layout_pb2
+
+# Raised when a process of the version before could not work with one of this.
+PROTOCOL_VERSION = 1
+
+_TO_WIRE = {
+    Role.PREFILL: layout_pb2.ROLE_PREFILL,
+    Role.DECODE: layout_pb2.ROLE_DECODE,
+    Role.BOTH: layout_pb2.ROLE_BOTH,
+}
+_FROM_WIRE = {wire: role for role, wire in _TO_WIRE.items()}
+
+
+def encode_role(role: Role) -> layout_pb2.Role:
+    return _TO_WIRE[role]
+
+
+def decode_role(role: layout_pb2.Role) -> Role | None:
+    """None for a role that this version does not know."""
+    return _FROM_WIRE.get(role)
