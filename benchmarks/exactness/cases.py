@@ -71,7 +71,7 @@ FULL: tuple[FleetSpec, ...] = (
     *_fleets(FleetSpec(name=", block size 64", block_size=64), _SIZE_CASES, _SIZE_CASES),
 )
 
-# Every case of FULL on eight clusters instead of ten. The workload's first prompts are its short ones.
+# The workload's first prompts are its short ones.
 _FAST_PROMPTS = 6
 
 
@@ -79,18 +79,20 @@ def _fast(cases: tuple[Case, ...]) -> tuple[Case, ...]:
     return tuple(replace(case, num_prompts=None if case.num_at_once == 16 else _FAST_PROMPTS) for case in cases)
 
 
+# Every case and every setting of FULL on six clusters instead of ten.
 FAST: tuple[FleetSpec, ...] = (
     *_fleets(FleetSpec(), _fast(_SPLIT_CASES), _fast(_BOTH_CASES)),
-    *_fleets(
-        FleetSpec(name=", block size 8, chunk 64", block_size=8, max_num_batched_tokens=64),
-        _fast((AT_ONCE, *_SIZE_CASES)),
-        _fast((AT_ONCE, *_SIZE_CASES)),
-    ),
     # Answers must take several blocks to outgrow what they were granted: longer ones, smaller blocks.
     *_fleets(
-        FleetSpec(name=", few blocks", block_size=8, short_of_blocks=True, num_new_tokens=32),
-        _fast(_SHORT_CASES),
-        _fast(_SHORT_CASES),
+        FleetSpec(
+            name=", block size 8, chunk 64, few blocks",
+            block_size=8,
+            max_num_batched_tokens=64,
+            short_of_blocks=True,
+            num_new_tokens=48,
+        ),
+        _fast((*_SIZE_CASES, *_SHORT_CASES)),
+        _fast((*_SIZE_CASES, *_SHORT_CASES)),
     ),
     *_fleets(FleetSpec(name=", block size 64", block_size=64), _fast(_SIZE_CASES), _fast(_SIZE_CASES)),
 )

@@ -14,6 +14,11 @@ from benchmarks.exactness.fleet import Served, Traffic
 # Of 16 requests at once, this many must have been seen in one batch: the first end while the last prefill.
 MIN_PEAK_RUNNING = 4
 
+# Whether blocks run out depends on when requests come.
+NOT_PREEMPTED = "nothing was preempted"
+NOT_HANDED_BACK = "no request was handed back to the router"
+TIMING_FAULTS = frozenset({NOT_PREEMPTED, NOT_HANDED_BACK})
+
 
 def path_faults(spec: FleetSpec, case: Case, traffic: Traffic, workers: tuple[str | None, str]) -> list[str]:
     """A line per claim that does not hold. `workers`: ids of the prefill (None: no such) and the decode worker."""
@@ -50,11 +55,11 @@ def _preemption_faults(spec: FleetSpec, case: Case, traffic: Traffic) -> Iterato
             yield f"{num_preemptions} preemptions, though there were blocks enough"
         return
     if traffic.decode.num_preemptions == 0:
-        yield "nothing was preempted"
+        yield NOT_PREEMPTED
     if not spec.both:
         handed_back = [served for served in traffic.served if served.route.preemptions]
         if not handed_back:
-            yield "no request was handed back to the router"
+            yield NOT_HANDED_BACK
         if any(served.route.attempts < 2 for served in handed_back):
             yield "a request was handed back and not planned again"
 

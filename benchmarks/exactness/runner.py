@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from benchmarks.exactness.case import Cached, Case, FleetSpec, Sampling, part_cached
 from benchmarks.exactness.compare import Comparison, ReferenceSource, Tie, compare_tokens, judge
 from benchmarks.exactness.fleet import Ask, Fleet, Served, Traffic
-from benchmarks.exactness.path import describe_path, path_faults
+from benchmarks.exactness.path import TIMING_FAULTS, describe_path, path_faults
 from benchmarks.exactness.reference import Reference
 from benchmarks.exactness.workload import Workload
 from common.config import DType, EngineConfig, Role
@@ -18,7 +18,8 @@ from slipstream.cluster_config import ClusterConfig
 from slipstream.launcher import Cluster
 
 KV_MEMORY = "1500MiB"
-FEW_BLOCKS_SHARE = 0.6  # of what 16 requests need together
+MAX_TRIES = 3
+FEW_BLOCKS_SHARE = 0.4  # of what 16 requests need together
 SEED = 20_240_607
 
 
@@ -56,6 +57,14 @@ class Runner:
                 fleet.close()
 
     def run(self, fleet: Fleet, spec: FleetSpec, case: Case) -> CaseResult:
+        """A case that waits for a preemption is tried up to MAX_TRIES times; its tokens are compared each time."""
+        for _ in range(MAX_TRIES):
+            result = self._run_once(fleet, spec, case)
+            if not result.faults or not TIMING_FAULTS.issuperset(result.faults):
+                break
+        return result
+
+    def _run_once(self, fleet: Fleet, spec: FleetSpec, case: Case) -> CaseResult:
         references = self.workload.references[: case.num_prompts]
         fleet.reset_prefix_cache(*case.resets)
         if case.prefill_cached is Cached.PART:
