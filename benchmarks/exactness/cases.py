@@ -37,7 +37,8 @@ SEEDED_AT_ONCE = replace(
     prefill_cached=Cached.UNKNOWN,
     decode_cached=Cached.UNKNOWN,
 )
-SEEDED_PREEMPTED = replace(SEEDED_AT_ONCE, name="seeded, preempted", preempts=True)
+# All prompts: the pool must hold the longest, and the short ones alone would not fill it.
+SEEDED_PREEMPTED = replace(SEEDED_AT_ONCE, name="seeded, preempted", preempts=True, num_prompts=None)
 
 _SPLIT_CASES = (
     COLD,
