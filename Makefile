@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 up: install  ## Start everything on this machine and serve until Ctrl-C; flags in ARGS
 	@exec $(BIN)/slipstream up $(ARGS)
 
-test: install  ## Run all tests (under 10 minutes)
+test: install  ## Run all tests (about 10 minutes on two cores)
 	$(BIN)/python -m pytest $(ARGS)
 
 check: install  ## Lint, format, types, import rules, generated files
@@ -59,7 +59,7 @@ constraints: install  ## Pin what is installed now in the constraints file
 	@mv $(CONSTRAINTS).new $(CONSTRAINTS)
 	@touch $(STAMP)
 
-exactness: install  ## Compare with transformers token by token (under 60 minutes)
+exactness: install  ## Compare with transformers token by token (most of an hour on two cores)
 	$(BIN)/python -m benchmarks.exactness $(ARGS)
 
 wheel: install  ## Build a wheel in dist/
