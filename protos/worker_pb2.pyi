@@ -32,7 +32,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerRegistration(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "role_generation", "state", "protocol_version", "model", "model_fingerprint", "max_model_len", "vocab_size", "eos_token_ids", "layout", "layout_fingerprint", "golden_key", "ranks", "domains", "index_stride", "software_version", "index_slot", "backend", "key_root")
+    __slots__ = ("worker_id", "incarnation", "role", "role_generation", "state", "protocol_version", "model", "model_fingerprint", "max_model_len", "vocab_size", "eos_token_ids", "layout", "layout_fingerprint", "golden_key", "ranks", "domains", "index_stride", "software_version", "backend", "key_root")
     class DomainsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -58,7 +58,6 @@ class WorkerRegistration(_message.Message):
     DOMAINS_FIELD_NUMBER: _ClassVar[int]
     INDEX_STRIDE_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
-    INDEX_SLOT_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     KEY_ROOT_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
@@ -79,10 +78,9 @@ class WorkerRegistration(_message.Message):
     domains: _containers.ScalarMap[str, str]
     index_stride: int
     software_version: str
-    index_slot: int
     backend: str
     key_root: bytes
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., role: _Optional[_Union[_layout_pb2.Role, str]] = ..., role_generation: _Optional[int] = ..., state: _Optional[_Union[_layout_pb2.WorkerState, str]] = ..., protocol_version: _Optional[int] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., layout: _Optional[_Union[_layout_pb2.KVCacheSpec, _Mapping]] = ..., layout_fingerprint: _Optional[bytes] = ..., golden_key: _Optional[bytes] = ..., ranks: _Optional[_Iterable[_Union[_layout_pb2.RankEndpoint, _Mapping]]] = ..., domains: _Optional[_Mapping[str, str]] = ..., index_stride: _Optional[int] = ..., software_version: _Optional[str] = ..., index_slot: _Optional[int] = ..., backend: _Optional[str] = ..., key_root: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., role: _Optional[_Union[_layout_pb2.Role, str]] = ..., role_generation: _Optional[int] = ..., state: _Optional[_Union[_layout_pb2.WorkerState, str]] = ..., protocol_version: _Optional[int] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., layout: _Optional[_Union[_layout_pb2.KVCacheSpec, _Mapping]] = ..., layout_fingerprint: _Optional[bytes] = ..., golden_key: _Optional[bytes] = ..., ranks: _Optional[_Iterable[_Union[_layout_pb2.RankEndpoint, _Mapping]]] = ..., domains: _Optional[_Mapping[str, str]] = ..., index_stride: _Optional[int] = ..., software_version: _Optional[str] = ..., backend: _Optional[str] = ..., key_root: _Optional[bytes] = ...) -> None: ...
 
 class Leg(_message.Message):
     __slots__ = ("request_id", "attempt", "choice_indices", "prompt_token_ids", "output_token_ids", "sampling", "priority", "deadline_ms", "cache_salt", "canary")
