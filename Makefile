@@ -24,10 +24,12 @@ help:  ## Show this list
 
 install: $(STAMP)  ## Make .venv with everything that serving, tests and checks need
 
+# compat: a plain path entry, so that a script in the folder above finds the package and not the bare folder of its name
 $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed; say which with PYTHON=…" >&2; exit 1; fi
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(PIP_ARGS) --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(PIP_ARGS) \
+		--config-settings editable_mode=compat --editable '.[dev]'
 	@touch $(STAMP)
 
 up: install  ## Start everything on this machine and serve until Ctrl-C; flags in ARGS
