@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from common.config import RouterConfig
 from slipstream.commands.settings_command import read_settings, settings_command
+from slipstream.ports import check_router_ports
 from slipstream.settings import Sources
 
 
@@ -20,6 +21,7 @@ def router(sources: Sources) -> int:
       slipstream router --worker 10.0.0.2:7001 --worker 10.0.0.3:7001 --model /models/llama
     """
     config = read_settings(RouterConfig, sources)
+    check_router_ports(config)
     from router.main import run
 
     return run(config)

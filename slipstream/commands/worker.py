@@ -7,6 +7,7 @@ import os
 from common.config import Role, WorkerConfig
 from slipstream.commands.settings_command import read_settings, settings_command
 from slipstream.cores import WORKER_ENVIRONMENT
+from slipstream.ports import check_worker_port
 from slipstream.settings import Sources
 
 
@@ -21,6 +22,7 @@ def prefill(sources: Sources) -> int:
       slipstream prefill --host 0.0.0.0 --port 7001 --advertise 10.0.0.2:7001 --model /models/llama
     """
     config = read_settings(WorkerConfig, sources, {"role": Role.PREFILL})
+    check_worker_port(config)
     _prepare_environment()
     from prefill_worker.main import run
 
@@ -39,6 +41,7 @@ def decode(sources: Sources) -> int:
       slipstream decode --role both --port 7001 --model /models/llama
     """
     config = read_settings(WorkerConfig, sources)
+    check_worker_port(config)
     _prepare_environment()
     from decode_worker.main import run
 
