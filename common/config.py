@@ -186,7 +186,7 @@ class RouterConfig:
             check_host_port("worker", address)
         if self.index.index_url is None and not self.worker:
             raise ConfigError(
-                "index_url", "must be given to a router that has no worker: it would never find one (or give --worker)"
+                "index_url", "must be given to a router that lists no worker (--worker): it could never find one"
             )
 
 

@@ -35,7 +35,7 @@ def test_a_size_of_nothing_is_refused() -> None:
 
 
 def test_a_router_without_a_way_to_find_workers_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"index_url: must be given .* --worker"):
+    with pytest.raises(ConfigError, match=r"index_url: must be given .*--worker"):
         RouterConfig()
     RouterConfig(worker=("a:1",))
     RouterConfig(index=INDEX)
