@@ -22,15 +22,29 @@ EXIT_WRONG_USE = 2
 EXIT_INTERRUPTED = 130
 
 
+def _show_version(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    if asked:
+        context.invoke(version)
+        context.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="As `slipstream version`.",
+)
 def slipstream() -> None:
     """Slipstream serves large language models with prefill and decode on separate workers.
 
     \b
     To begin:
-      slipstream up                          everything on this machine, with a small real model
-      slipstream generate "Hello"            an answer from it, in another terminal
-      slipstream status                      what it is doing
+      slipstream up                              everything on this machine, with a small real model
+      slipstream generate "Tell me a story."     an answer from it, in another terminal
+      slipstream status                          what it is doing
 
     On several machines each process has its own command: router, prefill, decode.
     """

@@ -12,8 +12,8 @@ from slipstream.settings import Sources
 def router(sources: Sources) -> int:
     """Run a router: it accepts requests over gRPC and over the OpenAI HTTP API and conducts them through the workers.
 
-    Workers are found in the index (--index-url), or listed (--worker), or both. The router needs the model's
-    tokenizer and chat template, so give it the --model that the workers have.
+    Workers are found through the index (--index-url), or listed (--worker), or both; one of the two is needed. The
+    router reads the model's tokenizer and chat template, so give it the --model that the workers have.
 
     \b
     Examples:

@@ -16,10 +16,13 @@ def prefill(sources: Sources) -> int:
     """Run a prefill worker: it computes the KV cache of prompts, pushes it to decode workers, and draws
     the first token.
 
+    Routers find it through the index (--index-url); without one, each router must list it (--worker).
+
     \b
     Examples:
       slipstream prefill --index-url redis://10.0.0.1:6379 --model /models/llama
-      slipstream prefill --host 0.0.0.0 --port 7001 --advertise 10.0.0.2:7001 --model /models/llama
+      slipstream prefill --host 0.0.0.0 --port 7001 --advertise 10.0.0.2:7001 \\
+                         --index-url redis://10.0.0.1:6379 --model /models/llama
     """
     config = read_settings(WorkerConfig, sources, {"role": Role.PREFILL})
     check_worker_port(config)
@@ -33,7 +36,8 @@ def prefill(sources: Sources) -> int:
 def decode(sources: Sources) -> int:
     """Run a decode worker: it receives the KV cache of prompts and generates their answers in a continuous batch.
 
-    With --role both it also computes the prompts by itself, and needs no prefill worker.
+    With --role both it also computes the prompts by itself, and needs no prefill worker. Routers find it through the
+    index (--index-url); without one, each router must list it (--worker).
 
     \b
     Examples:
