@@ -49,6 +49,20 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     assert time.monotonic() - started_s < 2.0  # 0.1 s alone; the machine may be busy
 
 
+def test_ctrl_c_while_the_command_loads_is_an_exit_code() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from slipstream.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["version"]) == 0
     told = capsys.readouterr().out
