@@ -62,7 +62,9 @@ class Conductor:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise DeadlineExceededError(f"deadline_ms: {self._request.command.deadline_s} s have passed") from None
+            assert self._request.command.deadline_s is not None
+            limit_ms = round(self._request.command.deadline_s * 1000)
+            raise DeadlineExceededError(f"deadline_ms: {limit_ms} ms have passed") from None
 
     async def _run_choices(self, choices: tuple[int, ...], num_lost: int = 0) -> None:
         for _ in range(MAX_HAND_BACKS + self._means.max_attempts):

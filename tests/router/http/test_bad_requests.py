@@ -210,6 +210,7 @@ async def test_errors_of_the_generator_have_their_status(raised, status, code, p
     error = error_of(response, status)
     assert (error["code"], error["param"]) == (code, param)
     assert ("retry-after" in response.headers) == (status in (429, 503))
+    assert response.headers.get("x-should-retry") == ("false" if status == 504 else None)
     assert "secret" not in response.text
 
 
