@@ -38,8 +38,15 @@ _END_REASONS = {
 }
 
 
+class AddressTakenError(Exception):
+    """Another worker answers where this one was."""
+
+
 class Attachment:
-    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report."""
+    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report.
+
+    `on_hello` may raise IncompatibleWorkerError: then the stream is closed.
+    """
 
     def __init__(
         self,
@@ -91,7 +98,9 @@ class Attachment:
             except grpc.aio.AioRpcError as error:
                 logger.debug("stream to %s: %s", self._worker_id, error.details())
             except IncompatibleWorkerError as error:
-                logger.error("refused: %s", error)
+                logger.debug("stream to %s: %s", self._worker_id, error)  # the fleet has told it
+            except AddressTakenError as error:
+                logger.warning("%s", error)
             except Exception:
                 # A bug of ours, or a worker of another version: it costs this stream, not the worker for good.
                 logger.exception("the stream to worker %s broke", self._worker_id)
@@ -104,7 +113,7 @@ class Attachment:
         who = await self._describe(worker_pb2.DescribeRequest(), timeout=DESCRIBE_TIMEOUT_S)
         if who.worker_id != self._worker_id:
             # Attaching would end the stream that this router may have to that worker.
-            raise IncompatibleWorkerError(f"worker {who.worker_id} is where worker {self._worker_id} was")
+            raise AddressTakenError(f"worker {who.worker_id} is where worker {self._worker_id} was")
         call = self._attach()
         try:
             hello = worker_pb2.AttachHello(router_id=self._router_id, protocol_version=PROTOCOL_VERSION)
@@ -112,9 +121,9 @@ class Attachment:
             first = await call.read()
             if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
                 return
+            self._on_hello(first.hello)
             self._outgoing = asyncio.Queue()
             self.connected = True
-            self._on_hello(first.hello)
             writer = asyncio.create_task(self._write_all(call))
             try:
                 while (message := await call.read()) is not grpc.aio.EOF:

@@ -79,7 +79,7 @@ async def _serve(config: RouterConfig) -> int:
         stack.callback(text_workers.close)
         background = Background()
         stack.push_async_callback(background.close)
-        fleet = Fleet(router_id)
+        fleet = Fleet(router_id, model_name)
         stack.push_async_callback(fleet.close)
         fleet.add_static(config.worker)
         tasks = VitalTasks(crash)

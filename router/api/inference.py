@@ -54,8 +54,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             models=[
                 pb.ModelCard(
                     id=card.id,
-                    max_model_len=card.max_model_len,
-                    vocab_size=card.vocab_size,
+                    max_model_len=card.max_model_len or 0,
+                    vocab_size=card.vocab_size or 0,
                     created_s=card.created_s,
                 )
                 for card in cards

@@ -172,10 +172,5 @@ def _error_response(error: HttpError) -> Response:
 
 
 def _model_json(card: ModelCard) -> dict[str, object]:
-    return {
-        "id": card.id,
-        "object": "model",
-        "created": card.created_s,
-        "owned_by": "slipstream",
-        "max_model_len": card.max_model_len,
-    }
+    told = {} if card.max_model_len is None else {"max_model_len": card.max_model_len}
+    return {"id": card.id, "object": "model", "created": card.created_s, "owned_by": "slipstream", **told}

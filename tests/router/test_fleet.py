@@ -21,7 +21,7 @@ TIMEOUT_S = 10.0
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    fleet = Fleet("router")
+    fleet = Fleet("router", "model")
     yield fleet
     await fleet.close()
 

@@ -32,6 +32,8 @@ class ScriptedWorker(
         self.worker_id = worker_id
         self.role = role
         self.incarnation = incarnation
+        self.model = "model"
+        self.block_size = 16
         self.num_attached = 0
         self.address = ""
         self.on_submit: Script = lambda worker, submit: None
@@ -42,6 +44,7 @@ class ScriptedWorker(
         self.cancels: list[worker_pb2.Cancel] = []
         self.aborts: list[str] = []
         self.releases: list[str] = []
+        self.refusals: list[worker_pb2.RefuseRequest] = []
         self._outgoing: asyncio.Queue[worker_pb2.AttachResponse | None] = asyncio.Queue()
 
     def tokens(
@@ -71,14 +74,14 @@ class ScriptedWorker(
         self._outgoing.put_nowait(None)
 
     def registration(self) -> worker_pb2.WorkerRegistration:
-        group = layout_pb2.KVCacheGroup(block_size=16, bytes_per_block=4096)
+        group = layout_pb2.KVCacheGroup(block_size=self.block_size, bytes_per_block=4096)
         return worker_pb2.WorkerRegistration(
             worker_id=self.worker_id,
             incarnation=self.incarnation,
             role=ROLES[self.role],
             state=layout_pb2.WORKER_STATE_READY,
             protocol_version=1,
-            model="model",
+            model=self.model,
             max_model_len=1024,
             vocab_size=VOCAB_SIZE,
             layout=layout_pb2.KVCacheSpec(groups=[group]),
@@ -91,6 +94,10 @@ class ScriptedWorker(
 
     async def Describe(self, request: object, context: object) -> worker_pb2.WorkerRegistration:
         return self.registration()
+
+    async def Refuse(self, request: worker_pb2.RefuseRequest, context: object) -> worker_pb2.RefuseResponse:
+        self.refusals.append(request)
+        return worker_pb2.RefuseResponse()
 
     async def Attach(self, request_iterator: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.read()
