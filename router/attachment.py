@@ -18,7 +18,7 @@ from common.net.leg_codec import encode_leg
 from common.net.protocol import PROTOCOL_VERSION
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
 from common.request import Leg, RequestId
-from protos import transfer_pb2, worker_pb2, worker_pb2_grpc
+from protos import layout_pb2, transfer_pb2, worker_pb2, worker_pb2_grpc
 from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerLost
 from router.worker_info import WorkerInfo
 
@@ -67,6 +67,7 @@ class Attachment:
         self._outgoing: asyncio.Queue[worker_pb2.AttachRequest] = asyncio.Queue()
         self._inboxes: dict[AttemptKey, Inbox] = {}
         self.connected = False
+        self._draining = False
 
     def open(self, inbox: Inbox) -> None:
         """From now on the attempt's messages go to its inbox."""
@@ -121,20 +122,24 @@ class Attachment:
             first = await call.read()
             if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
                 return
-            self._on_hello(first.hello)
+            self._take_hello(first.hello)
             self._outgoing = asyncio.Queue()
             self.connected = True
             writer = asyncio.create_task(self._write_all(call))
             try:
                 while (message := await call.read()) is not grpc.aio.EOF:
                     if message.WhichOneof("kind") == "hello":
-                        self._on_hello(message.hello)
+                        self._take_hello(message.hello)
                     else:
                         self._dispatch(message.step)
             finally:
                 writer.cancel()
         finally:
             call.cancel()
+
+    def _take_hello(self, hello: worker_pb2.WorkerRegistration) -> None:
+        self._on_hello(hello)
+        self._draining = hello.state == layout_pb2.WORKER_STATE_DRAINING
 
     async def _write_all(
         self, call: grpc.aio.StreamStreamCall[worker_pb2.AttachRequest, worker_pb2.AttachResponse]
@@ -193,7 +198,10 @@ class Attachment:
     def _lose(self) -> None:
         if self.connected:
             self.connected = False
-            logger.warning("lost the stream to worker %s", self._worker_id)
+            if self._draining:
+                logger.info("worker %s left", self._worker_id)
+            else:
+                logger.warning("lost the stream to worker %s", self._worker_id)
             self._on_lost()
         for inbox in self._inboxes.values():
             inbox.put(WorkerLost(worker_id=self._worker_id))

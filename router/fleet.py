@@ -75,7 +75,7 @@ class Fleet:
         for worker_id in [*self._handles]:
             gone = worker_id not in members and worker_id not in self._static_ids
             if gone and not self._handles[worker_id].attachment.connected:
-                logger.info("worker %s left", worker_id)
+                logger.info("worker %s is no member any more", worker_id)
                 await self._handles.pop(worker_id).close()
                 self.changed.set()
 

@@ -33,6 +33,7 @@ class ScriptedWorker(
         self.role = role
         self.incarnation = incarnation
         self.model = "model"
+        self.draining = False
         self.block_size = 16
         self.num_attached = 0
         self.address = ""
@@ -69,6 +70,11 @@ class ScriptedWorker(
             worker_pb2.StepOutput(load=worker_pb2.LoadReport(num_blocks=100, num_free_blocks=100, max_num_seqs=8))
         )
 
+    def drain(self) -> None:
+        """Tells the router that this worker is stopping."""
+        self.draining = True
+        self._send_hello()
+
     def drop_stream(self) -> None:
         """Ends the router's stream, as a worker's death does."""
         self._outgoing.put_nowait(None)
@@ -79,7 +85,7 @@ class ScriptedWorker(
             worker_id=self.worker_id,
             incarnation=self.incarnation,
             role=ROLES[self.role],
-            state=layout_pb2.WORKER_STATE_READY,
+            state=layout_pb2.WORKER_STATE_DRAINING if self.draining else layout_pb2.WORKER_STATE_READY,
             protocol_version=1,
             model=self.model,
             max_model_len=1024,
