@@ -106,8 +106,7 @@ async def _serve(config: RouterConfig) -> int:
             metrics=metrics,
             max_num_requests=config.max_num_requests,
         )
-        readiness = Readiness(core, fleet, config.min_workers)
-        tasks.start(readiness.run(), "readiness")
+        readiness = Readiness(core, fleet, config.min_workers, announce=server.set_serving)
         tasks.start(_watch_index(lookup, metrics), "index state")
         stack.callback(tasks.cancel)
         started_s = time.monotonic()
@@ -129,7 +128,7 @@ async def _serve(config: RouterConfig) -> int:
         app = create_app(core, text=text, metrics=metrics, readiness=readiness.why_not)
         http = await serve_http(app, config.host, config.http_port)
         stack.push_async_callback(http.stop)
-        await server.set_serving(True)
+        tasks.start(readiness.run(), "readiness")
         _tell_ready(router_id, f"{config.host}:{grpc_port}", f"http://{config.host}:{http.port}")
         await stop.wait()
         logger.info("stopping")
