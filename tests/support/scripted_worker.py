@@ -38,6 +38,7 @@ class ScriptedWorker(
         self.num_attached = 0
         self.address = ""
         self.on_submit: Script = lambda worker, submit: None
+        self.on_reserve: Callable[[worker_pb2.ReserveRequest], None] = lambda request: None  # may refuse
         self.num_refusals = 0
         self.reserve_error: SlipstreamError | None = None  # raised once
         self.submits: list[worker_pb2.Submit] = []
@@ -125,6 +126,7 @@ class ScriptedWorker(
         if self.num_refusals:
             self.num_refusals -= 1
             raise OverloadedError("no room")
+        self.on_reserve(request)
         self.reserves.append(request)
         ticket = transfer_pb2.Ticket(ticket_id=f"{self.worker_id}-{len(self.reserves)}")
         return worker_pb2.ReserveResponse(ticket=ticket, map=transfer_pb2.BlockMap())
