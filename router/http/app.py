@@ -23,6 +23,7 @@ from router.http.completion_answer import CompletionAnswer
 from router.http.completion_request import CompletionRequest
 from router.http.http_error import HttpError, http_error
 from router.http.json_body import read_json
+from router.http.unknown_fields import UnknownFields
 from router.metrics import RouterMetrics
 from router.text.text_model import TextModel
 
@@ -74,9 +75,11 @@ class _Api:
         self._readiness = readiness
         self._max_body_bytes = max_body_bytes
         self._stall_timeout_s = stall_timeout_s
+        self._unknown_fields = UnknownFields()
 
     async def completions(self, request: Request) -> ASGIApp:
         decoded = await read_json(request, CompletionRequest.decode, max_body_bytes=self._max_body_bytes)
+        self._unknown_fields.tell(decoded.unknown_fields)
         shape = CompletionAnswer(
             decoded,
             id=f"cmpl-{uuid.uuid4().hex}",
@@ -89,6 +92,7 @@ class _Api:
 
     async def chat_completions(self, request: Request) -> ASGIApp:
         decoded = await read_json(request, ChatRequest.decode, max_body_bytes=self._max_body_bytes)
+        self._unknown_fields.tell(decoded.unknown_fields)
         shape = ChatAnswer(
             decoded,
             id=f"chatcmpl-{uuid.uuid4().hex}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from common.request import SamplingParams
@@ -33,6 +33,7 @@ class CompletionRequest:
     streaming: Streaming
     echo: bool = False
     return_token_ids: bool = False
+    unknown_fields: tuple[str, ...] = ()
 
     @classmethod
     def decode(cls, body: Mapping[str, Any]) -> CompletionRequest:
@@ -48,8 +49,7 @@ class CompletionRequest:
             return_token_ids=fields.flag("return_token_ids") or False,
         )
         _refuse(fields, request)
-        fields.log_unknown()
-        return request
+        return replace(request, unknown_fields=fields.end())
 
 
 def _max_tokens(fields: Fields) -> int | None:

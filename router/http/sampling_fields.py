@@ -9,6 +9,22 @@ from common.request import SamplingParams
 from router.generation import RouteHint
 from router.http.fields import Fields
 
+# Of OpenAI's and vLLM's APIs: who asks, how it is billed, kept or made faster; or without effect on text.
+HARMLESS_FIELDS = (
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prediction",
+    "request_id",
+    "detokenize",
+    "spaces_between_special_tokens",
+    "include_reasoning",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
@@ -78,7 +94,8 @@ def decode_streaming(fields: Fields) -> Streaming:
     if not stream:
         raise fields.refused("stream_options", "is for stream: true only")
     include_usage = options.flag("include_usage") or False
-    options.log_unknown()
+    options.ignore("include_obfuscation")
+    options.end()
     return Streaming(stream=stream, include_usage=include_usage)
 
 
@@ -106,9 +123,15 @@ def refuse_unsupported(fields: Fields) -> None:
         "truncate_prompt_tokens",
         "allowed_token_ids",
         "kv_transfer_params",
+        "return_tokens_as_token_ids",
+        "thinking_token_budget",
+        "vllm_xargs",
     ):
         if fields.raw(name):
             raise fields.refused(name, "is not supported")
+    if fields.number("length_penalty") not in (None, 1.0):
+        raise fields.refused("length_penalty", "is for beam search, which is not supported")
+    fields.ignore(*HARMLESS_FIELDS)
 
 
 def _top_k(fields: Fields) -> int | None:
@@ -153,5 +176,5 @@ def _route(fields: Fields | None) -> RouteHint:
         decode_only=fields.flag("decode_only") or False,
         exclude=fields.texts("exclude"),
     )
-    fields.log_unknown()
+    fields.end()
     return hint

@@ -7,6 +7,7 @@ import logging
 from router.generation import RouteHint
 from router.http.chat_request import ChatRequest
 from router.http.completion_request import CompletionRequest
+from router.http.unknown_fields import MAX_NAME_CHARS, MAX_TOLD, UnknownFields
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -111,7 +112,40 @@ def test_tools_and_template_variables():
     assert ChatRequest.decode({**body, "tools": []}).prompt.tools is None
 
 
-def test_unknown_fields_are_ignored_and_told_at_debug_level(caplog):
-    with caplog.at_level(logging.DEBUG, logger="router.http.fields"):
-        CompletionRequest.decode({"prompt": "x", "user": "me", "wibble": 1, "route": {"wobble": 2}})
-    assert "wibble" in caplog.text and "route.wobble" in caplog.text
+def test_unknown_fields_are_ignored_by_name():
+    body = {"prompt": "x", "user": "me", "wibble": 1, "top_a": 0.2, "route": {"wobble": 2}}
+    assert sorted(CompletionRequest.decode(body).unknown_fields) == ["route.wobble", "top_a", "wibble"]
+
+
+def test_openai_s_fields_at_their_neutral_value_are_taken():
+    neutral = {
+        "audio": None,
+        "functions": [],
+        "metadata": {"a": "b"},
+        "modalities": ["text"],
+        "parallel_tool_calls": True,
+        "prediction": {"type": "content", "content": "x"},
+        "prompt_cache_key": "k",
+        "reasoning_effort": "medium",
+        "response_format": {"type": "text"},
+        "safety_identifier": "s",
+        "service_tier": "auto",
+        "store": False,
+        "stream": True,
+        "stream_options": {"include_usage": False, "include_obfuscation": False},
+        "tool_choice": "auto",
+        "user": "me",
+        "verbosity": "medium",
+        "web_search_options": None,
+    }
+    assert ChatRequest.decode({"messages": USER, **neutral}).unknown_fields == ()
+
+
+def test_an_ignored_field_is_a_warning_once_and_only_so_many_are(caplog):
+    unknown = UnknownFields()
+    with caplog.at_level(logging.WARNING, logger="router.http.unknown_fields"):
+        for _ in range(2):
+            unknown.tell(["wibble", "x" * 10_000])
+        assert [record.args for record in caplog.records] == [("wibble",), ("x" * MAX_NAME_CHARS,)]
+        unknown.tell(str(number) for number in range(10 * MAX_TOLD))
+    assert len(caplog.records) == MAX_TOLD
