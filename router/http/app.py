@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -78,7 +79,8 @@ class _Api:
         self._unknown_fields = UnknownFields()
 
     async def completions(self, request: Request) -> ASGIApp:
-        decoded = await read_json(request, CompletionRequest.decode, max_body_bytes=self._max_body_bytes)
+        decode = partial(CompletionRequest.decode, sampling_defaults=self._text.sampling_defaults)
+        decoded = await read_json(request, decode, max_body_bytes=self._max_body_bytes)
         self._unknown_fields.tell(decoded.unknown_fields)
         shape = CompletionAnswer(
             decoded,
@@ -91,7 +93,8 @@ class _Api:
         return Answer(self._generator, shape, stall_timeout_s=self._stall_timeout_s)
 
     async def chat_completions(self, request: Request) -> ASGIApp:
-        decoded = await read_json(request, ChatRequest.decode, max_body_bytes=self._max_body_bytes)
+        decode = partial(ChatRequest.decode, sampling_defaults=self._text.sampling_defaults)
+        decoded = await read_json(request, decode, max_body_bytes=self._max_body_bytes)
         self._unknown_fields.tell(decoded.unknown_fields)
         shape = ChatAnswer(
             decoded,

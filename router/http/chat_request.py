@@ -11,6 +11,7 @@ from router.generation import ChatPrompt
 from router.http.chat_messages import decode_messages
 from router.http.fields import Fields
 from router.http.sampling_fields import (
+    NEUTRAL,
     Scheduling,
     Streaming,
     decode_sampling,
@@ -33,13 +34,15 @@ class ChatRequest:
     unknown_fields: tuple[str, ...] = ()
 
     @classmethod
-    def decode(cls, body: Mapping[str, Any]) -> ChatRequest:
-        """Raises InvalidRequestError that names the field."""
+    def decode(cls, body: Mapping[str, Any], sampling_defaults: SamplingParams = NEUTRAL) -> ChatRequest:
+        """`sampling_defaults`: the model's own. Raises InvalidRequestError that names the field."""
         fields = Fields(body)
         request = cls(
             model=fields.text("model") or "",
             prompt=_prompt(fields),
-            sampling=decode_sampling(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields)),
+            sampling=decode_sampling(
+                fields, sampling_defaults, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields)
+            ),
             scheduling=decode_scheduling(fields),
             streaming=decode_streaming(fields),
             return_token_ids=fields.flag("return_token_ids") or False,

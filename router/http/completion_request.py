@@ -10,6 +10,7 @@ from common.request import SamplingParams
 from router.generation import TextPrompt, TokenPrompt
 from router.http.fields import Fields
 from router.http.sampling_fields import (
+    NEUTRAL,
     Scheduling,
     Streaming,
     decode_sampling,
@@ -36,13 +37,15 @@ class CompletionRequest:
     unknown_fields: tuple[str, ...] = ()
 
     @classmethod
-    def decode(cls, body: Mapping[str, Any]) -> CompletionRequest:
-        """Raises InvalidRequestError that names the field."""
+    def decode(cls, body: Mapping[str, Any], sampling_defaults: SamplingParams = NEUTRAL) -> CompletionRequest:
+        """`sampling_defaults`: the model's own. Raises InvalidRequestError that names the field."""
         fields = Fields(body)
         request = cls(
             model=fields.text("model") or "",
             prompts=_prompts(fields),
-            sampling=decode_sampling(fields, max_tokens=_max_tokens(fields), logprobs=fields.integer("logprobs")),
+            sampling=decode_sampling(
+                fields, sampling_defaults, max_tokens=_max_tokens(fields), logprobs=fields.integer("logprobs")
+            ),
             scheduling=decode_scheduling(fields),
             streaming=decode_streaming(fields),
             echo=fields.flag("echo") or False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.request import SamplingParams
@@ -26,6 +26,10 @@ HARMLESS_FIELDS = (
 )
 
 
+# A model without defaults of its own.
+NEUTRAL = SamplingParams()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
     """How urgent a request is, and where it should run. Durations are seconds."""
@@ -46,8 +50,13 @@ class Streaming:
     include_usage: bool = False
 
 
-def decode_sampling(fields: Fields, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
-    """`max_tokens` and `logprobs` have other names and defaults in each API, so the caller reads them."""
+def decode_sampling(
+    fields: Fields, defaults: SamplingParams, *, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
+    """`max_tokens` and `logprobs` have other names and defaults in each API, so the caller reads them.
+
+    `defaults` are the model's, for what is absent or null.
+    """
     given: dict[str, Any] = {
         "temperature": fields.number("temperature"),
         "top_p": fields.number("top_p"),
@@ -62,7 +71,8 @@ def decode_sampling(fields: Fields, *, max_tokens: int | None, logprobs: int | N
         "n": fields.integer("n"),
         "prompt_logprobs": fields.integer("prompt_logprobs"),
     }
-    return SamplingParams(
+    return replace(
+        defaults,
         max_tokens=max_tokens,
         logprobs=logprobs,
         logit_bias=_logit_bias(fields),

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
+import httpx
+
+from common.request import SamplingParams
 from router.generation import RouteHint
+from router.http import create_app
 from router.http.chat_request import ChatRequest
 from router.http.completion_request import CompletionRequest
 from router.http.unknown_fields import MAX_NAME_CHARS, MAX_TOLD, UnknownFields
+from router.metrics import RouterMetrics
+from router.text import TextModel
+from tests.support.scripted_generator import ScriptedGenerator
+from tests.support.tokenizers import byte_level_tokenizer
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -149,3 +158,22 @@ def test_an_ignored_field_is_a_warning_once_and_only_so_many_are(caplog):
         assert [record.args for record in caplog.records] == [("wibble",), ("x" * MAX_NAME_CHARS,)]
         unknown.tell(str(number) for number in range(10 * MAX_TOLD))
     assert len(caplog.records) == MAX_TOLD
+
+
+def test_the_model_s_defaults_are_for_what_is_absent_or_null():
+    own = SamplingParams(temperature=0.7, top_p=0.8, top_k=20, min_p=0.1, repetition_penalty=1.05)
+    body = {"temperature": 0, "top_k": 0, "min_p": None, "seed": 1}
+    expected = replace(own, temperature=0.0, top_k=0, seed=1)
+    assert ChatRequest.decode({"messages": USER, **body}, own).sampling == expected
+    assert CompletionRequest.decode({"prompt": "x", **body}, own).sampling == replace(expected, max_tokens=16)
+
+
+async def test_the_service_samples_as_the_model_says(tmp_path):
+    byte_level_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.6}')
+    generator = ScriptedGenerator()
+    app = create_app(generator, text=TextModel.load(tmp_path), metrics=RouterMetrics(), readiness=lambda: None)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://router") as client:
+        await client.post("/v1/completions", json={"prompt": "x"})
+        await client.post("/v1/chat/completions", json={"messages": USER, "temperature": 1})
+    assert [command.sampling.temperature for command in generator.commands] == [0.6, 1.0]
