@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 import grpc
@@ -68,6 +69,11 @@ class Attachment:
         self._inboxes: dict[AttemptKey, Inbox] = {}
         self.connected = False
         self._draining = False
+        self._lost_s: float | None = None  # monotonic
+
+    def connected_within(self, seconds: float) -> bool:
+        """Whether the stream is up, or broke so lately, and unannounced, that the worker may come back as it was."""
+        return self.connected or (self._lost_s is not None and time.monotonic() - self._lost_s < seconds)
 
     def open(self, inbox: Inbox) -> None:
         """From now on the attempt's messages go to its inbox."""
@@ -198,6 +204,7 @@ class Attachment:
     def _lose(self) -> None:
         if self.connected:
             self.connected = False
+            self._lost_s = None if self._draining else time.monotonic()
             if self._draining:
                 logger.info("worker %s left", self._worker_id)
             else:

@@ -26,17 +26,21 @@ logger = logging.getLogger(__name__)
 DESCRIBE_TIMEOUT_S = 2.0
 DESCRIBE_INTERVAL_S = 1.0
 SETTLE_INTERVAL_S = 0.5
+# For so long after its stream broke, newcomers must fit a worker: it is no time for one that was refused to step in.
+RECALL_S = 30.0
 
 
 class Fleet:
     """Owned by the event loop. `changed` is set whenever a worker's load or state moves.
 
-    Workers whose streams are up serve the router's model, and KV can move between any two of them.
+    Workers whose streams are up serve the router's model, and KV can move between any two of them. Those whose streams
+    broke are remembered for `recall_s`.
     """
 
-    def __init__(self, router_id: str, model: str) -> None:
+    def __init__(self, router_id: str, model: str, *, recall_s: float = RECALL_S) -> None:
         self._router_id = router_id
         self._model = model
+        self._recall_s = recall_s
         self._handles: dict[WorkerId, WorkerHandle] = {}
         self._static_ids: set[WorkerId] = set()
         self._members: Mapping[str, bytes] | None = None
@@ -171,7 +175,7 @@ class Fleet:
             info = WorkerInfo.from_wire(registration)
             info.check_model(self._model)
             for other in self._handles.values():
-                if other.info.worker_id != info.worker_id and other.attachment.connected:
+                if other.info.worker_id != info.worker_id and other.attachment.connected_within(self._recall_s):
                     info.check_compatible(other.info)
         except IncompatibleWorkerError as error:
             self._refusals.add(registration, str(error))

@@ -18,10 +18,22 @@ TIMEOUT_S = 10.0
 
 
 @pytest.fixture
-async def fleet() -> AsyncIterator[Fleet]:
-    fleet = Fleet("router", "model")
-    yield fleet
-    await fleet.close()
+async def remembering() -> AsyncIterator[Callable[[float], Fleet]]:
+    """remembering(seconds) -> a fleet that remembers workers that broke for so long."""
+    fleets: list[Fleet] = []
+
+    def make(recall_s: float) -> Fleet:
+        fleets.append(Fleet("router", "model", recall_s=recall_s))
+        return fleets[-1]
+
+    yield make
+    for fleet in fleets:
+        await fleet.close()
+
+
+@pytest.fixture
+def fleet(remembering: Callable[[float], Fleet]) -> Fleet:
+    return remembering(30.0)
 
 
 async def wait_for(condition: Callable[[], bool]) -> None:
@@ -107,8 +119,28 @@ async def test_a_worker_that_came_back_as_another_is_refused_at_its_stream(fleet
         assert [worker.worker_id for worker in status.refused_workers] == ["two"]
 
 
-async def test_a_whole_fleet_may_come_back_with_another_block_size(fleet: Fleet) -> None:
-    """Workers that are down speak for no one."""
+async def test_who_was_refused_does_not_step_in_when_a_stream_breaks(fleet: Fleet) -> None:
+    async with scripted_worker("one", Role.DECODE) as one, scripted_worker("two", Role.DECODE) as two:
+        two.block_size = 32
+        await fleet.set_members(members(one))
+        await wait_for(lambda: usable(fleet) == ["one"])
+        one.drop_stream()
+        await wait_for(lambda: usable(fleet) == [])
+        await fleet.set_members(members(one, two))
+        assert [refused.worker_id for refused in fleet.refused()] == ["two"]
+        await wait_for(lambda: usable(fleet) == ["one"])
+        one.drain()
+        await wait_for(lambda: usable(fleet) == [])
+        one.drop_stream()
+        await wait_for(lambda: not any(handle.attachment.connected for handle in fleet.workers()))
+        await fleet.set_members(members(two))
+        assert fleet.refused() == []
+
+
+async def test_a_whole_fleet_may_come_back_with_another_block_size(remembering: Callable[[float], Fleet]) -> None:
+    """Workers that are down for long speak for no one."""
+    fleet = remembering(0.5)
+    keeping = asyncio.create_task(fleet.keep_members())
     async with scripted_worker("one", Role.DECODE) as one, scripted_worker("two", Role.DECODE) as two:
         await fleet.set_members(members(one, two))
         await wait_for(lambda: sorted(usable(fleet)) == ["one", "two"])
@@ -121,3 +153,4 @@ async def test_a_whole_fleet_may_come_back_with_another_block_size(fleet: Fleet)
         await fleet.set_members(members(one, two))
         await wait_for(lambda: sorted(usable(fleet)) == ["one", "two"])
         assert fleet.reference().block_size == 32
+    keeping.cancel()
