@@ -37,7 +37,7 @@ class InvalidRequestError(SlipstreamError):
 
 
 class ModelNotFoundError(SlipstreamError):
-    """No worker serves a model of that name."""
+    """A model of that name is not served here."""
 
     status = Status.NOT_FOUND
 

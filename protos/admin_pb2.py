@@ -26,7 +26,7 @@ from protos import layout_pb2 as protos_dot_layout__pb2
 from protos import worker_pb2 as protos_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/admin.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\x1a\x13protos/worker.proto\"\x0f\n\rStatusRequest\"k\n\x0eStatusResponse\x12,\n\x07workers\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.WorkerStatus\x12+\n\x06router\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.RouterStatus\"\x83\x02\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.slipstream.v1.Role\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.slipstream.v1.WorkerState\x12\r\n\x05model\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\treachable\x18\x07 \x01(\x08\x12\'\n\x04load\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.LoadReport\x12\x0f\n\x07\x62\x61\x63kend\x18\t \x01(\t\x12\x10\n\x08uptime_s\x18\n \x01(\x01\"\x88\x01\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x16\n\x0eindex_degraded\x18\x03 \x01(\x08\x12\x1b\n\x13num_active_requests\x18\x04 \x01(\r\x12\x10\n\x08uptime_s\x18\x05 \x01(\x01\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x19\n\x17ResetPrefixCacheRequest\"6\n\x18ResetPrefixCacheResponse\x12\x1a\n\x12num_dropped_blocks\x18\x01 \x01(\x04\"\x17\n\x15\x43heckIntegrityRequest\"\xae\x01\n\x16\x43heckIntegrityResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\x12\x17\n\x0fnum_free_blocks\x18\x02 \x01(\x04\x12\x17\n\x0fnum_used_blocks\x18\x03 \x01(\x04\x12\x1e\n\x16num_quarantined_blocks\x18\x04 \x01(\x04\x12\x18\n\x10num_reservations\x18\x05 \x01(\r\x12\x14\n\x0cnum_requests\x18\x06 \x01(\r2\x92\x02\n\x05\x41\x64min\x12\x45\n\x06Status\x12\x1c.slipstream.v1.StatusRequest\x1a\x1d.slipstream.v1.StatusResponse\x12\x63\n\x10ResetPrefixCache\x12&.slipstream.v1.ResetPrefixCacheRequest\x1a\'.slipstream.v1.ResetPrefixCacheResponse\x12]\n\x0e\x43heckIntegrity\x12$.slipstream.v1.CheckIntegrityRequest\x1a%.slipstream.v1.CheckIntegrityResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/admin.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\x1a\x13protos/worker.proto\"\x0f\n\rStatusRequest\"\xa2\x01\n\x0eStatusResponse\x12,\n\x07workers\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.WorkerStatus\x12+\n\x06router\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.RouterStatus\x12\x35\n\x0frefused_workers\x18\x03 \x03(\x0b\x32\x1c.slipstream.v1.RefusedWorker\"C\n\rRefusedWorker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x83\x02\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.slipstream.v1.Role\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.slipstream.v1.WorkerState\x12\r\n\x05model\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\treachable\x18\x07 \x01(\x08\x12\'\n\x04load\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.LoadReport\x12\x0f\n\x07\x62\x61\x63kend\x18\t \x01(\t\x12\x10\n\x08uptime_s\x18\n \x01(\x01\"\x88\x01\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x16\n\x0eindex_degraded\x18\x03 \x01(\x08\x12\x1b\n\x13num_active_requests\x18\x04 \x01(\r\x12\x10\n\x08uptime_s\x18\x05 \x01(\x01\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x19\n\x17ResetPrefixCacheRequest\"6\n\x18ResetPrefixCacheResponse\x12\x1a\n\x12num_dropped_blocks\x18\x01 \x01(\x04\"\x17\n\x15\x43heckIntegrityRequest\"\xae\x01\n\x16\x43heckIntegrityResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\x12\x17\n\x0fnum_free_blocks\x18\x02 \x01(\x04\x12\x17\n\x0fnum_used_blocks\x18\x03 \x01(\x04\x12\x1e\n\x16num_quarantined_blocks\x18\x04 \x01(\x04\x12\x18\n\x10num_reservations\x18\x05 \x01(\r\x12\x14\n\x0cnum_requests\x18\x06 \x01(\r2\x92\x02\n\x05\x41\x64min\x12\x45\n\x06Status\x12\x1c.slipstream.v1.StatusRequest\x1a\x1d.slipstream.v1.StatusResponse\x12\x63\n\x10ResetPrefixCache\x12&.slipstream.v1.ResetPrefixCacheRequest\x1a\'.slipstream.v1.ResetPrefixCacheResponse\x12]\n\x0e\x43heckIntegrity\x12$.slipstream.v1.CheckIntegrityRequest\x1a%.slipstream.v1.CheckIntegrityResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,20 +35,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STATUSREQUEST']._serialized_start=79
   _globals['_STATUSREQUEST']._serialized_end=94
-  _globals['_STATUSRESPONSE']._serialized_start=96
-  _globals['_STATUSRESPONSE']._serialized_end=203
-  _globals['_WORKERSTATUS']._serialized_start=206
-  _globals['_WORKERSTATUS']._serialized_end=465
-  _globals['_ROUTERSTATUS']._serialized_start=468
-  _globals['_ROUTERSTATUS']._serialized_end=604
-  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=606
-  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=631
-  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=633
-  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=687
-  _globals['_CHECKINTEGRITYREQUEST']._serialized_start=689
-  _globals['_CHECKINTEGRITYREQUEST']._serialized_end=712
-  _globals['_CHECKINTEGRITYRESPONSE']._serialized_start=715
-  _globals['_CHECKINTEGRITYRESPONSE']._serialized_end=889
-  _globals['_ADMIN']._serialized_start=892
-  _globals['_ADMIN']._serialized_end=1166
+  _globals['_STATUSRESPONSE']._serialized_start=97
+  _globals['_STATUSRESPONSE']._serialized_end=259
+  _globals['_REFUSEDWORKER']._serialized_start=261
+  _globals['_REFUSEDWORKER']._serialized_end=328
+  _globals['_WORKERSTATUS']._serialized_start=331
+  _globals['_WORKERSTATUS']._serialized_end=590
+  _globals['_ROUTERSTATUS']._serialized_start=593
+  _globals['_ROUTERSTATUS']._serialized_end=729
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=731
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=756
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=758
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=812
+  _globals['_CHECKINTEGRITYREQUEST']._serialized_start=814
+  _globals['_CHECKINTEGRITYREQUEST']._serialized_end=837
+  _globals['_CHECKINTEGRITYRESPONSE']._serialized_start=840
+  _globals['_CHECKINTEGRITYRESPONSE']._serialized_end=1014
+  _globals['_ADMIN']._serialized_start=1017
+  _globals['_ADMIN']._serialized_end=1291
 # @@protoc_insertion_point(module_scope)

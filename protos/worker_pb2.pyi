@@ -31,6 +31,18 @@ class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RefuseRequest(_message.Message):
+    __slots__ = ("router_id", "reason")
+    ROUTER_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    router_id: str
+    reason: str
+    def __init__(self, router_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RefuseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class WorkerRegistration(_message.Message):
     __slots__ = ("worker_id", "incarnation", "role", "role_generation", "state", "protocol_version", "model", "model_fingerprint", "max_model_len", "vocab_size", "eos_token_ids", "layout", "layout_fingerprint", "golden_key", "ranks", "domains", "index_stride", "software_version", "backend", "key_root")
     class DomainsEntry(_message.Message):

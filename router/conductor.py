@@ -10,7 +10,8 @@ import asyncio
 import itertools
 import logging
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from common.errors import DeadlineExceededError, OverloadedError, SlipstreamError, UnavailableError
@@ -21,7 +22,7 @@ from router.background import Background
 from router.leg_attempt import AttemptLostError, LegAttempt, RefusedError
 from router.metrics import RouterMetrics
 from router.planner import Plan, Planner
-from router.waiting_room import REST_S, Place, WaitingRoom
+from router.waiting_room import REST_S, Pin, Place, WaitingRoom
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,9 @@ class Conductor:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise DeadlineExceededError(f"deadline_ms: {self._request.command.deadline_s} s have passed") from None
+            assert self._request.command.deadline_s is not None
+            limit_ms = round(self._request.command.deadline_s * 1000)
+            raise DeadlineExceededError(f"deadline_ms: {limit_ms} ms have passed") from None
 
     async def _run_choices(self, choices: tuple[int, ...], num_lost: int = 0) -> None:
         for _ in range(MAX_HAND_BACKS + self._means.max_attempts):
@@ -92,31 +95,35 @@ class Conductor:
         """One attempt that some worker took. Waits in the router's queue while all refuse."""
         excluded: frozenset[str] = frozenset()
         rested_s = 0.0
-        # Whoever comes while others wait takes his place behind them.
-        must_wait = len(self._means.room) > 0
-        while True:
-            if must_wait:
-                async with self._place(choices) as place:
+        with self._place(choices) as place:
+            must_wait = place.others_wait
+            while True:
+                if must_wait:
                     await place.wait_turn(rested_s)
-            plan = await self._plan(choices, excluded | self._avoided)
-            if plan is None and self._avoided:
-                plan = await self._plan(choices, excluded)
-            must_wait = plan is None
-            if plan is None:
-                self._means.planner.check_reachable(self._request)
-                excluded = frozenset()
-                continue
-            try:
-                await self._run_leg(plan, choices)
-                return
-            except RefusedError as error:
-                self._answer.attempts -= 1  # nobody took it
-                excluded |= error.worker_ids
-                rested_s = time.monotonic() + REST_S
+                plan = await self._plan(choices, excluded | self._avoided)
+                if plan is None and self._avoided:
+                    plan = await self._plan(choices, excluded)
+                must_wait = plan is None
+                if plan is None:
+                    self._means.planner.check_reachable(self._request)
+                    excluded = frozenset()
+                    continue
+                try:
+                    await self._run_leg(plan, choices, on_submitted=place.leave)
+                    return
+                except RefusedError as error:
+                    self._answer.attempts -= 1  # nobody took it
+                    excluded |= error.worker_ids
+                    rested_s = time.monotonic() + REST_S
 
-    def _place(self, choices: tuple[int, ...]) -> AbstractAsyncContextManager[Place]:
-        begun = bool(self._answer.choices[choices[0]].token_ids)
-        return self._means.room.place(self._request.command.priority, self._request.arrival_s, begun=begun)
+    def _place(self, choices: tuple[int, ...]) -> AbstractContextManager[Place]:
+        command = self._request.command
+        return self._means.room.place(
+            command.priority,
+            self._request.arrival_s,
+            pin=Pin(command.route.prefill_worker, command.route.decode_worker),
+            begun=bool(self._answer.choices[choices[0]].token_ids),
+        )
 
     async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
         num_done = len(self._answer.choices[choices[0]].token_ids)
@@ -128,7 +135,7 @@ class Conductor:
             excluded=excluded,
         )
 
-    async def _run_leg(self, plan: Plan, choices: tuple[int, ...]) -> None:
+    async def _run_leg(self, plan: Plan, choices: tuple[int, ...], on_submitted: Callable[[], None]) -> None:
         request = self._request
         output_token_ids = self._answer.choices[choices[0]].token_ids if len(choices) == 1 else ()
         leg = Leg(
@@ -146,7 +153,7 @@ class Conductor:
         means = self._means
         self._answer.attempts += 1
         means.metrics.count_decision(request.command, plan.kind, plan.reason)
-        await LegAttempt(leg, plan, self._answer, means.router_id, means.background).run()
+        await LegAttempt(leg, plan, self._answer, means.router_id, means.background).run(on_submitted)
 
     def _note_loss(self, error: AttemptLostError, num_lost: int) -> None:
         self._avoided |= {error.worker_id}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 import grpc
@@ -66,7 +67,8 @@ class LegAttempt:
         self._committed = False
         self._charged: list[tuple[WorkerHandle, int]] = []
 
-    async def run(self) -> None:
+    async def run(self, on_submitted: Callable[[], None]) -> None:
+        """`on_submitted` is called when decode has room for the attempt, and the first worker has it in its queue."""
         try:
             if self._plan.kind is PlanKind.SPLIT:
                 assert self._prefill is not None
@@ -74,6 +76,7 @@ class LegAttempt:
             elif self._plan.kind is PlanKind.LOCAL:
                 self._decode = self._plan.decode[0]
             self._submit()
+            on_submitted()
             await self._follow()
         finally:
             self._leave()

@@ -142,18 +142,30 @@ class Planner:
         return [handle for handle in found if handle is not None]
 
     def check_reachable(self, request: AdmittedRequest) -> None:
-        """Raises UnavailableError when waiting is in vain: no worker that may take the request is up."""
+        """Says why waiting is in vain, if it is: no worker that may take the request is up.
+
+        Raises InvalidRequestError where the request itself has excluded them, UnavailableError otherwise.
+        """
         hint = request.command.route
         prefill = [handle for handle in self._fleet.usable(Role.PREFILL) if handle.info.role is Role.PREFILL]
-        if prefill and not hint.decode_only and all(handle.info.worker_id in hint.exclude for handle in prefill):
-            raise UnavailableError("route.exclude leaves no prefill worker")
-        up = [handle for handle in self._fleet.usable(Role.DECODE) if handle.info.worker_id not in hint.exclude]
-        if not up:
+        if prefill and not hint.decode_only and _all_excluded(prefill, hint.exclude):
+            raise InvalidRequestError("route.exclude", "leaves no prefill worker")
+        decode = [handle for handle in self._fleet.workers() if handle.can(Role.DECODE)]
+        if decode and _all_excluded(decode, hint.exclude):
+            raise InvalidRequestError("route.exclude", "leaves no decode worker")
+        for field, pinned in (("prefill_worker", hint.prefill_worker), ("decode_worker", hint.decode_worker)):
+            if pinned in hint.exclude:
+                raise InvalidRequestError("route.exclude", f"holds {pinned!r}, which route.{field} asks for")
+        if not self._fleet.usable(Role.DECODE, frozenset(hint.exclude)):
             raise UnavailableError("no decode worker is ready: start one, or wait until it has loaded its model")
         for pinned in (hint.prefill_worker, hint.decode_worker):
             handle = None if pinned is None else self._fleet.find(pinned)
-            if handle is not None and (not handle.usable or pinned in hint.exclude):
-                raise UnavailableError(f"worker {pinned}, which the request asks for, is not ready, or excluded")
+            if handle is not None and not handle.usable:
+                raise UnavailableError(f"worker {pinned}, which the request asks for, is not ready")
+
+
+def _all_excluded(handles: Sequence[WorkerHandle], exclude: Sequence[str]) -> bool:
+    return all(handle.info.worker_id in exclude for handle in handles)
 
 
 def _plan(

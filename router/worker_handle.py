@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import grpc
 
@@ -13,6 +14,9 @@ from protos import admin_pb2_grpc, worker_pb2, worker_pb2_grpc
 from router.attachment import Attachment
 from router.worker_info import WorkerInfo, WorkerLoad
 
+# Decodes a registration; raises IncompatibleWorkerError for one that does not fit the fleet.
+Admit = Callable[[worker_pb2.WorkerRegistration], WorkerInfo]
+
 
 class WorkerHandle:
     """Lives on the event loop, from the first registration until the worker is removed.
@@ -20,7 +24,7 @@ class WorkerHandle:
     Charges are this router's optimistic account: work given to the worker that its reports may not show yet.
     """
 
-    def __init__(self, info: WorkerInfo, router_id: str, on_change: asyncio.Event) -> None:
+    def __init__(self, info: WorkerInfo, router_id: str, on_change: asyncio.Event, admit: Admit) -> None:
         self.info = info
         self.load = WorkerLoad()
         self.load_report = worker_pb2.LoadReport()
@@ -28,6 +32,7 @@ class WorkerHandle:
         self.num_charged_requests = 0
         self.since_s = time.monotonic()
         self._changed = on_change
+        self._admit = admit
         self.channel: grpc.aio.Channel = open_channel(info.address)
         self.attachment = Attachment(
             info,
@@ -65,7 +70,7 @@ class WorkerHandle:
 
     def _on_hello(self, registration: worker_pb2.WorkerRegistration) -> None:
         # A worker that came back under its old address is another incarnation with an empty cache.
-        self.info = WorkerInfo.from_wire(registration)
+        self.info = self._admit(registration)
         self._changed.set()
 
     def _on_load(self, report: worker_pb2.LoadReport) -> None:

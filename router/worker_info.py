@@ -62,14 +62,23 @@ class WorkerInfo:
             backend=message.backend,
         )
 
+    def check_model(self, model: str) -> None:
+        """Raises IncompatibleWorkerError when the worker serves another model than `model`."""
+        if self.model != model:
+            raise IncompatibleWorkerError(
+                f"worker {self.worker_id} serves model {self.model!r}, this router {model!r}: start both with one "
+                "model, or with one served_model_name if the model is the same"
+            )
+
     def check_compatible(self, other: WorkerInfo) -> None:
         """Raises IncompatibleWorkerError with the field that differs, when KV can't move between the two."""
-        for name in ("model", "block_size", "num_bytes_per_block", "layout_fingerprint", "key_root", "index_stride"):
+        for name in ("block_size", "num_bytes_per_block", "layout_fingerprint", "key_root", "index_stride"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
+                setting = name if name in ("block_size", "index_stride") else "model (the same files) and dtype"
                 raise IncompatibleWorkerError(
-                    f"worker {self.worker_id} has {name} {_readable(mine)}, "
-                    f"but worker {other.worker_id} of the fleet has {_readable(theirs)}"
+                    f"worker {self.worker_id} has {name} {_readable(mine)}, but worker {other.worker_id} of the fleet "
+                    f"has {_readable(theirs)}: start all workers of a fleet with the same {setting}"
                 )
 
 

@@ -107,6 +107,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
         _tell_ready(identity)
         await stop.wait()
         if not failures:
+            await server.set_serving(False)
             registration.current = _register(config, identity, built, draining=True)
             await _drain(worker, registration, presence)
     return 1 if failures else 0

@@ -30,8 +30,23 @@ class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
         self._router_status = router_status
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
-        handles = sorted(self._fleet.workers(), key=lambda handle: (handle.info.role, handle.info.worker_id))
-        return pb.StatusResponse(workers=[_status(handle) for handle in handles], router=self._router_status())
+        refused = self._fleet.refused()
+        refused_ids = {worker.worker_id for worker in refused}
+        handles = [
+            handle
+            for handle in self._fleet.workers()
+            # One that came back as another, and does not fit any more, is told once.
+            if handle.attachment.connected or handle.info.worker_id not in refused_ids
+        ]
+        handles.sort(key=lambda handle: (handle.info.role, handle.info.worker_id))
+        return pb.StatusResponse(
+            workers=[_status(handle) for handle in handles],
+            router=self._router_status(),
+            refused_workers=[
+                pb.RefusedWorker(worker_id=worker.worker_id, address=worker.address or "", reason=worker.reason)
+                for worker in refused
+            ],
+        )
 
     async def ResetPrefixCache(
         self, request: pb.ResetPrefixCacheRequest, context: Context

@@ -73,7 +73,7 @@ async def conducting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
         text = text_model(tmp_path)
         text_workers = TextWorkers(text)
         stack.callback(text_workers.close)
-        fleet = Fleet("router")
+        fleet = Fleet("router", "model")
         stack.push_async_callback(fleet.close)
         fleet.add_static((prefill.address, decode.address, other.address))
         background, metrics = Background(), RouterMetrics()
