@@ -47,6 +47,16 @@ class ModelNotFoundError(SlipstreamError):
         self.field = "model"
 
 
+class NotFoundError(SlipstreamError):
+    """What was asked for is not here, or not remembered any more. `field` is the request's field."""
+
+    status = Status.NOT_FOUND
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
 class OverloadedError(SlipstreamError):
     """No room now. `retry_after_s` is a hint in seconds."""
 

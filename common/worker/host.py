@@ -141,6 +141,7 @@ def _register(config: WorkerConfig, identity: WorkerIdentity, built: BuiltEngine
             spec=built.kv_cache.spec,
             key_root=built.key_root,
             backend=built.backend,
+            max_num_batched_tokens=built.engine.config.max_num_batched_tokens,
         ),
         index_stride=config.index.index_stride,
         version=version("slipstream"),

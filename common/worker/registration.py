@@ -37,6 +37,7 @@ class ModelFacts:
     spec: KVCacheSpec
     key_root: bytes
     backend: str
+    max_num_batched_tokens: int
 
 
 def build_registration(
@@ -64,6 +65,7 @@ def build_registration(
         software_version=version,
         backend=model.backend,
         key_root=model.key_root,
+        max_num_batched_tokens=model.max_num_batched_tokens,
     )
 
 
