@@ -19,9 +19,11 @@ from common.request import Leg
 from router.admission import AdmittedRequest
 from router.answer import Answer
 from router.background import Background
+from router.fleet import Fleet
 from router.leg_attempt import AttemptLostError, LegAttempt, RefusedError
 from router.metrics import RouterMetrics
-from router.planner import Plan, Planner
+from router.planning.plan import Plan
+from router.request_planner import RequestPlanner
 from router.waiting_room import REST_S, Pin, Place, WaitingRoom
 
 logger = logging.getLogger(__name__)
@@ -34,8 +36,8 @@ MAX_HAND_BACKS = 64
 class Means:
     """What conducting needs, the same for all requests."""
 
-    router_id: str
-    planner: Planner
+    fleet: Fleet
+    planner: RequestPlanner
     room: WaitingRoom
     background: Background
     metrics: RouterMetrics
@@ -50,6 +52,7 @@ class Conductor:
         self._answer = answer
         self._means = means
         self._attempts = itertools.count(1)
+        self._planned = means.planner.begin(request)
         # Not asked again while there are others: idle because nothing reaches it, such a worker looks the best.
         self._avoided: frozenset[str] = frozenset()
 
@@ -60,6 +63,7 @@ class Conductor:
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 await self._run_choices(tuple(range(self._request.sampling.n)))
+            self._means.planner.end(self._planned, self._answer)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -126,14 +130,8 @@ class Conductor:
         )
 
     async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
-        num_done = len(self._answer.choices[choices[0]].token_ids)
-        assert self._request.sampling.max_tokens is not None
-        return await self._means.planner.plan(
-            self._request,
-            num_tokens=len(self._request.prompt_token_ids) + num_done,
-            num_new_tokens=self._request.sampling.max_tokens - num_done,
-            excluded=excluded,
-        )
+        num_done_tokens = len(self._answer.choices[choices[0]].token_ids)
+        return await self._means.planner.plan(self._planned, num_done_tokens=num_done_tokens, excluded=excluded)
 
     async def _run_leg(self, plan: Plan, choices: tuple[int, ...], on_submitted: Callable[[], None]) -> None:
         request = self._request
@@ -149,11 +147,12 @@ class Conductor:
             deadline_s=request.deadline_s,
             cache_salt=request.cache_salt,
             canary=request.command.canary,
+            expected_cached_tokens=plan.num_cached_tokens,
         )
         means = self._means
         self._answer.attempts += 1
-        means.metrics.count_decision(request.command, plan.kind, plan.reason)
-        await LegAttempt(leg, plan, self._answer, means.router_id, means.background).run(on_submitted)
+        booking = means.planner.book(self._planned, plan)
+        await LegAttempt(leg, plan, booking, self._answer, means.fleet, means.background).run(on_submitted)
 
     def _note_loss(self, error: AttemptLostError, num_lost: int) -> None:
         self._avoided |= {error.worker_id}

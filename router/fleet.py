@@ -17,6 +17,7 @@ from common.errors import IncompatibleWorkerError, UnavailableError
 from common.net.server import open_channel
 from common.request import WorkerId
 from protos import worker_pb2, worker_pb2_grpc
+from router.planning.roster import Roster
 from router.refusals import Refusals, RefusedWorker
 from router.worker_handle import WorkerHandle
 from router.worker_info import WorkerInfo
@@ -37,13 +38,15 @@ class Fleet:
     broke are remembered for `recall_s`.
     """
 
-    def __init__(self, router_id: str, model: str, *, recall_s: float = RECALL_S) -> None:
-        self._router_id = router_id
+    def __init__(self, router_id: str, model: str, roster: Roster, *, recall_s: float = RECALL_S) -> None:
+        self.router_id = router_id
         self._model = model
+        self._roster = roster
         self._recall_s = recall_s
         self._handles: dict[WorkerId, WorkerHandle] = {}
         self._static_ids: set[WorkerId] = set()
         self._members: Mapping[str, bytes] | None = None
+        self._payloads: dict[str, bytes] = {}
         self._refusals = Refusals(router_id)
         self._tasks: list[asyncio.Task[None]] = []
         self.changed = asyncio.Event()
@@ -66,8 +69,13 @@ class Fleet:
 
     async def _settle(self, members: Mapping[str, bytes]) -> None:
         for worker_id, payload in members.items():
+            if WorkerId(worker_id) in self._handles and self._payloads.get(worker_id) == payload:
+                continue  # nothing new of it, and there may be thousands
             try:
-                await self._add(worker_pb2.WorkerRegistration.FromString(payload))
+                registration = worker_pb2.WorkerRegistration.FromString(payload)
+                await self._add(registration)
+                if self._handles[WorkerId(worker_id)].info.incarnation == registration.incarnation:
+                    self._payloads[worker_id] = payload
             except DecodeError as error:
                 unread = worker_pb2.WorkerRegistration(worker_id=worker_id)
                 self._refusals.add(unread, f"worker {worker_id} has a registration that can't be read: {error}")
@@ -80,6 +88,7 @@ class Fleet:
             gone = worker_id not in members and worker_id not in self._static_ids
             if gone and not self._handles[worker_id].attachment.connected:
                 logger.info("worker %s is no member any more", worker_id)
+                self._payloads.pop(worker_id, None)
                 await self._handles.pop(worker_id).close()
                 self.changed.set()
 
@@ -163,7 +172,7 @@ class Fleet:
             return
         if known is not None and known.attachment.connected:
             return  # its stream speaks for the incarnation that runs
-        self._handles[info.worker_id] = WorkerHandle(info, self._router_id, self.changed, self._admit)
+        self._handles[info.worker_id] = WorkerHandle(info, self.router_id, self._roster, self.changed, self._admit)
         logger.info("worker %s (%s, %s) at %s", info.worker_id, info.role.value, info.model, info.address)
         self.changed.set()
         if known is not None:
@@ -174,9 +183,11 @@ class Fleet:
         try:
             info = WorkerInfo.from_wire(registration)
             info.check_model(self._model)
-            for other in self._handles.values():
-                if other.info.worker_id != info.worker_id and other.attachment.connected_within(self._recall_s):
-                    info.check_compatible(other.info)
+            # Those that were admitted are alike: one of them speaks for all.
+            others = (handle for handle in self._handles.values() if handle.info.worker_id != info.worker_id)
+            other = next((one for one in others if one.attachment.connected_within(self._recall_s)), None)
+            if other is not None:
+                info.check_compatible(other.info)
         except IncompatibleWorkerError as error:
             self._refusals.add(registration, str(error))
             raise

@@ -29,15 +29,18 @@ from router.api.inference import InferenceServicer
 from router.background import Background
 from router.conductor import Means
 from router.core import RouterCore
+from router.decision_log import DecisionLog
 from router.fleet import Fleet
 from router.http import create_app, serve_http
 from router.index_view import IndexView
 from router.metrics import RouterMetrics
-from router.planner import Planner
+from router.planning.books import Books
+from router.planning.planner import Planner, PlannerSettings
 from router.policy import select_policy
 from router.prefix_lookup import NoIndex, PrefixLookup
 from router.prompt import PromptReader
 from router.readiness import Readiness
+from router.request_planner import RequestPlanner
 from router.text import TextModel, TextWorkers
 from router.text.tokenizer_folder import DEFAULTED
 from router.waiting_room import WaitingRoom
@@ -82,7 +85,8 @@ async def _serve(config: RouterConfig) -> int:
         stack.callback(text_workers.close)
         background = Background()
         stack.push_async_callback(background.close)
-        fleet = Fleet(router_id, model_name)
+        books = Books()
+        fleet = Fleet(router_id, model_name, books.roster)
         stack.push_async_callback(fleet.close)
         fleet.add_static(config.worker)
         tasks = VitalTasks(crash)
@@ -93,14 +97,27 @@ async def _serve(config: RouterConfig) -> int:
             view.start()
             tasks.start(view.watch(fleet), "members")
             tasks.start(fleet.keep_members(), "settle members")
+        decisions = DecisionLog()
         core = RouterCore(
             model_name=model_name,
             text=text,
             fleet=fleet,
             admission=Admission(fleet, PromptReader(text_workers), model_name),
             means=Means(
-                router_id=router_id,
-                planner=Planner(fleet, select_policy(config.policy), lookup, random.Random()),
+                fleet=fleet,
+                planner=RequestPlanner(
+                    planner=Planner(
+                        books.roster,
+                        select_policy(config.policy),
+                        random.Random(),
+                        PlannerSettings(max_local_prefill_tokens=config.max_local_prefill_tokens),
+                    ),
+                    books=books,
+                    lookup=lookup,
+                    background=background,
+                    metrics=metrics,
+                    decisions=decisions,
+                ),
                 room=WaitingRoom(fleet.changed, config.max_num_requests),
                 background=background,
                 metrics=metrics,
@@ -126,7 +143,7 @@ async def _serve(config: RouterConfig) -> int:
 
         inference = InferenceServicer(core, text.sampling_defaults)
         inference_pb2_grpc.add_InferenceServicer_to_server(inference, server.server)
-        admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, status), server.server)
+        admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, decisions, status), server.server)
         await server.start(["slipstream.v1.Inference", "slipstream.v1.Admin"])
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         app = create_app(core, text=text, metrics=metrics, readiness=readiness.why_not)

@@ -88,6 +88,7 @@ class ClusterPlan:
             http_port=config.http_port and config.http_port + index,
             min_workers=config.num_workers,
             policy=config.policy,
+            max_local_prefill_tokens=config.max_local_prefill_tokens,
         )
 
 

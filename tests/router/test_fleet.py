@@ -15,6 +15,7 @@ from common.request import RequestId, WorkerId
 from protos import worker_pb2
 from router.fleet import Fleet
 from router.inbox import AttemptKey, Inbox, WorkerLost
+from router.planning.roster import Roster
 from tests.support.scripted_worker import scripted_worker
 
 TIMEOUT_S = 10.0
@@ -22,7 +23,7 @@ TIMEOUT_S = 10.0
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    fleet = Fleet("router", "model")
+    fleet = Fleet("router", "model", Roster())
     yield fleet
     await fleet.close()
 

@@ -11,7 +11,9 @@ import pytest
 from common.config import Role
 from protos import admin_pb2
 from router.api.admin import RouterAdminServicer
+from router.decision_log import DecisionLog
 from router.fleet import Fleet
+from router.planning.roster import Roster
 from tests.support.scripted_worker import ScriptedWorker, scripted_worker
 
 TIMEOUT_S = 10.0
@@ -23,7 +25,7 @@ async def remembering() -> AsyncIterator[Callable[[float], Fleet]]:
     fleets: list[Fleet] = []
 
     def make(recall_s: float) -> Fleet:
-        fleets.append(Fleet("router", "model", recall_s=recall_s))
+        fleets.append(Fleet("router", "model", Roster(), recall_s=recall_s))
         return fleets[-1]
 
     yield make
@@ -48,7 +50,9 @@ def usable(fleet: Fleet) -> list[str]:
 
 async def status_of(fleet: Fleet) -> admin_pb2.StatusResponse:
     context: Any = None
-    return await RouterAdminServicer(fleet, admin_pb2.RouterStatus).Status(admin_pb2.StatusRequest(), context)
+    return await RouterAdminServicer(fleet, DecisionLog(), admin_pb2.RouterStatus).Status(
+        admin_pb2.StatusRequest(), context
+    )
 
 
 def members(*workers: ScriptedWorker) -> dict[str, bytes]:
