@@ -56,6 +56,8 @@ COMMAND_CONFIGS: Mapping[str, type] = {
     "decode": WorkerConfig,
     "generate": GenerateConfig,
     "status": ClientConfig,
+    "explain": ClientConfig,
+    "profile": EngineConfig,
 }
 
 

@@ -10,19 +10,13 @@ from types import FrameType
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM stops as Ctrl-C does: through the exits of all context managers.
-
-    SIGINT does too where the command was started with it ignored: a shell does that to what a script puts in the
-    background, and then `kill -INT` would be in vain.
-    """
+    """SIGTERM stops as Ctrl-C does: through the exits of all context managers."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    terminate = signal.signal(signal.SIGTERM, interrupt)
-    interrupted = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, terminate)
-        signal.signal(signal.SIGINT, interrupted)
+        signal.signal(signal.SIGTERM, before)

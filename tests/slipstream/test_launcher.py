@@ -161,8 +161,7 @@ def test_children_outlive_the_thread_that_started_them(cluster_of: MakeCluster) 
 
 
 LAUNCHER = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the tests were started with
+import sys, time
 from common.config import EngineConfig
 from slipstream.cluster_config import ClusterConfig
 from slipstream.launcher import Cluster
