@@ -20,7 +20,13 @@ def engine_flags(model: Path) -> list[str]:
 
 def test_up_serves_answers_and_stops_everything(tiny_model: Path) -> None:
     command = [*SLIPSTREAM, "up", *engine_flags(tiny_model), "--grpc-port=0", "--http-port=0", "--prompt", "Hello"]
-    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    # As a script's `make up &` starts it: with SIGINT ignored.
+    up = subprocess.Popen(
+        ["bash", "-c", 'trap "" INT; exec "$@"', "bash", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     assert up.stdout is not None
     seen = []
     for line in up.stdout:
