@@ -102,6 +102,7 @@ class WorkerLoad:
     num_cached_blocks: int = 0
     max_num_seqs: int = 1
     num_running_tokens: int = 0
+    num_prefilled_tokens: int = 0
     queue_s: float = 0.0
     busy_s: float = 0.0
     num_submits_taken: int = 0
@@ -120,6 +121,7 @@ class WorkerLoad:
             num_cached_blocks=message.num_cached_blocks,
             max_num_seqs=max(1, message.max_num_seqs),
             num_running_tokens=message.num_running_tokens,
+            num_prefilled_tokens=message.num_prefilled_tokens,
             queue_s=message.queue_s,
             busy_s=message.busy_s,
             num_submits_taken=message.num_submits_taken,

@@ -26,8 +26,6 @@ MAX_CANDIDATES = 16
 TYPICAL_NEW_TOKENS = 128.0
 # From the first token until decode goes on, beside the blocks' own time, until transfers have been seen.
 HAND_OVER_S = 0.005
-# Below so many steps, a worker's times are its prior's: nothing is foretold from them.
-MIN_STEPS_FOR_PREDICTION = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +200,8 @@ class Planner:
         self._typical_prefill_s.add(computing.prefill_s)
         account = self._roster.find(computing.worker_id)
         assert account is not None
-        foretold = account.step_times.num_steps >= MIN_STEPS_FOR_PREDICTION
+        # From a few tokens of warm-up nothing can be foretold of a long prompt, and nobody refused for it.
+        foretold = account.load.num_prefilled_tokens >= view.request.num_tokens - computing.num_cached_tokens
         return Plan(
             kind=kind,
             reason=reason,

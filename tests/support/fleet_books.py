@@ -21,7 +21,9 @@ TIMES = StepTimes(
     decode_kv_token_s=1e-8,
     num_steps=100,
 )
-IDLE = WorkerLoad(num_blocks=1000, num_free_blocks=1000, max_num_seqs=64, step_times=TIMES)
+IDLE = WorkerLoad(
+    num_blocks=1000, num_free_blocks=1000, max_num_seqs=64, num_prefilled_tokens=1_000_000, step_times=TIMES
+)
 
 
 def account(worker_id: str, role: Role = Role.PREFILL, **load: Any) -> WorkerAccount:

@@ -122,6 +122,12 @@ def test_the_first_token_is_foretold() -> None:
     assert plan.predicted_tpot_s == pytest.approx(0.01 + 1e-4 + 1e-5)
 
 
+def test_nothing_is_foretold_of_prompts_longer_than_all_that_was_computed() -> None:
+    books = roster(account("p0", num_prefilled_tokens=999), account("d0", Role.DECODE))
+    assert made(planner(books).plan(request(1000), {}, 0.0)).predicted_ttft_s is None
+    assert made(planner(books).plan(request(999), {}, 0.0)).predicted_ttft_s is not None
+
+
 def test_what_must_come_late_is_refused_with_a_hint() -> None:
     plan = made(planner(roster(account("p0", queue_s=2.0), account("d0", Role.DECODE))).plan(request(), {}, 0.0))
     check_deadline(plan, left_s=None, num_wanted_tokens=1)
