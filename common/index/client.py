@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 
 from common.errors import ConfigError, UnavailableError
+from common.index.packing import pack_in_c
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class IndexClient:
     """
 
     def __init__(self, redis: Redis | RedisCluster, num_shards: int) -> None:
+        pack_in_c(redis)
         self._redis = redis
         self.num_shards = num_shards
 

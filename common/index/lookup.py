@@ -69,7 +69,7 @@ class IndexLookup:
             degraded = points is None
         else:
             filled: list[Holders | None] = [None] * len(keys)
-            reads = (self._read(shard, keys, indices, filled) for shard, indices in self._places(keys).items())
+            reads = (self._read(shard, keys, indices, filled) for shard, indices in self._space.places(keys).items())
             degraded = not all(await asyncio.gather(*reads))
             points = filled
         return LookupResult(depths=walk(points or ()), num_points=len(keys), degraded=degraded)
@@ -90,7 +90,7 @@ class IndexLookup:
             await asyncio.gather(
                 *(
                     tell(self._readers[shard], [keys[index] for index in indices])
-                    for shard, indices in self._places(keys).items()
+                    for shard, indices in self._space.places(keys).items()
                 )
             )
         )
@@ -137,10 +137,3 @@ class IndexLookup:
                 if time.monotonic() - asked <= self._deadline_s:
                     reader.succeeded()
             await asyncio.sleep(REFRESH_S * random.uniform(0.8, 1.2))
-
-    def _places(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
-        """Shard → indices of its keys."""
-        places: dict[int, list[int]] = {}
-        for index, key in enumerate(keys):
-            places.setdefault(self._space.shard_of(key), []).append(index)
-        return places

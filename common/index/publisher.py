@@ -88,7 +88,7 @@ class IndexPublisher:
             if not self._space.is_point(event.num_tokens):
                 continue
             assert len(event.key) == KEY_BYTES
-            writer = self._writers[self._space.shard_of(event.key)]
+            writer = self._writers[self._space.shard_of(event.key, event.num_tokens // self._space.index_stride - 1)]
             held = event.key in writer
             if event.kind == "evicted":
                 writer.evict(event.key)

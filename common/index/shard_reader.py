@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from common.index.client import IndexClient
-from common.index.points import VERSION_FIELD, ShardKeys, Tier, WorkerRef, decode_record, decode_value
+from common.index.points import VERSION_FIELD, ShardKeys, WorkerRef, decode_record, decode_value
 from common.index.prefix_walk import NOBODY, Holders, holders_of
 
 logger = logging.getLogger(__name__)
@@ -66,10 +66,9 @@ class ShardReader:
             return [NOBODY] * len(keys)  # empty, or just flushed
         if version != self._version:
             await self._refresh(version)
-        answer = list(map(self._decoded.get, values))
-        return [
-            self._decode(value) if holders is None else holders for value, holders in zip(values, answer, strict=True)
-        ]
+        if unknown := set(values).difference(self._decoded):
+            self._decode(unknown, values)
+        return list(map(self._decoded.__getitem__, values))
 
     async def speculate(self, worker: WorkerRef, keys: Sequence[bytes], life_ms: int, nonce: bytes) -> bool:
         """True when entered, False where the worker owns no slot. Raises IndexUnavailableError."""
@@ -94,14 +93,10 @@ class ShardReader:
         self._version, self._workers, self._slots = version, workers, slots
         self._decoded = {None: NOBODY}
 
-    def _decode(self, value: bytes) -> Holders:
-        entries: dict[WorkerRef, Tier] = {}
-        for slot, tier in decode_value(value).items():
-            worker = self._workers.get(slot)
-            if worker is not None:
-                entries[worker] = tier
-        if len(self._decoded) >= MAX_DECODED:
+    def _decode(self, unknown: set[bytes], values: Sequence[bytes]) -> None:
+        if len(self._decoded) + len(unknown) > MAX_DECODED:
             self._decoded = {None: NOBODY}
-        holders = holders_of(entries) if entries else NOBODY
-        self._decoded[value] = holders
-        return holders
+            unknown = set(values).difference(self._decoded)
+        for value in unknown:
+            entries = {self._workers[slot]: tier for slot, tier in decode_value(value).items() if slot in self._workers}
+            self._decoded[value] = holders_of(entries) if entries else NOBODY

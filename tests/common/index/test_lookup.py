@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,8 @@ from common.index.server import EmbeddedIndexConfig, EmbeddedIndexServer
 from tests.support.valkey import (
     STRIDE,
     eventually,
-    evicted,
     fast_publisher,
     point_keys,
-    running_cluster,
     settled,
     stored,
     worker_ref,
@@ -164,31 +161,3 @@ async def test_server_that_hangs_costs_no_more_than_the_deadline(
         return not (await lookup.depth(keys)).degraded
 
     await eventually(healed)
-
-
-async def test_cluster_spreads_a_prompt_and_survives_a_node(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as nodes:
-        client = IndexClient.from_url(f"redis+cluster://127.0.0.1:{nodes[0].port}", timeout_s=0.5)
-        space = IndexSpace(namespace="fleet", index_stride=STRIDE, num_shards=client.num_shards)
-        publisher, keys = fast_publisher(client, space, worker_ref("w")), point_keys(156)
-        lookup = IndexLookup(client, space, deadline_s=1.0)
-        publisher.start()
-        publisher.publish(stored(keys))
-        await settled(publisher)
-        publisher.publish(evicted(keys[150:]))
-        await settled(publisher)
-        result = await lookup.depth(keys)
-        assert (result.degraded, result.depths[worker_ref("w")].device_points) == (False, 150)
-        per_node = [0] * len(nodes)
-        for key in keys:
-            per_node[space.shard_of(key) * len(nodes) // space.num_shards] += 1
-        assert max(per_node) < 1.5 * len(keys) / len(nodes)
-
-        nodes[2].kill()
-        result = await lookup.depth(keys)
-        assert result.degraded
-        result = await lookup.depth(keys)
-        last_known = max(i for i in range(150) if space.shard_of(keys[i]) < 8)
-        assert result.depths[worker_ref("w")].device_points == last_known + 1
-        await publisher.stop()
-        await client.close()
