@@ -5,11 +5,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from common.address import check_address, is_wildcard
 from common.errors import ConfigError
+
+POLICIES = ("prefix_aware", "round_robin", "least_loaded")
+ATTENTION_BACKENDS = ("auto", "torch")
+BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
+# Texts that two configs share.
+POLICY_HELP = "how workers are chosen: by cached prefix and load, by turns, or by load alone"
+LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
+NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+_SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[a-z]*)")
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
 class Role(StrEnum):
@@ -25,31 +39,41 @@ class DType(StrEnum):
     FLOAT16 = "float16"
 
 
-def setting(default: Any, help: str) -> Any:
-    """A config field with its help text."""
-    return field(default=default, metadata={"help": help})
+def setting(default: Any, help: str, *, choices: tuple[str, ...] = ()) -> Any:
+    """A config field with its help text. `choices` are the values that it may have; none: its type says it."""
+    return field(default=default, metadata={"help": help, **({"choices": choices} if choices else {})})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """One engine: model, memory and batch limits. Sizes are tokens unless the name says otherwise."""
 
-    model: str = setting("demo", "local HF folder, GGUF file, hub id, or 'demo' (SmolLM2-135M-Instruct)")
+    model: str = setting("demo", "Hugging Face folder, .gguf file, hub id, or 'demo': SmolLM2-135M-Instruct")
     served_model_name: str | None = setting(None, "name that callers use; default: the model's own")
-    dtype: DType = setting(DType.AUTO, "dtype of weights and KV cache; auto: the checkpoint's")
+    dtype: DType = setting(
+        DType.AUTO,
+        "dtype of weights and KV cache; auto: the checkpoint's. float32 alone promises the same tokens however a "
+        "prompt is cached, chunked, batched or split between workers",
+    )
     max_model_len: int | None = setting(None, "longest prompt and answer together, tokens; default: the model's")
-    max_num_seqs: int = setting(64, "requests in the batch at most")
-    max_num_batched_tokens: int = setting(2048, "tokens that one step computes at most; longer prompts are chunked")
-    max_num_waiting: int = setting(256, "requests in the queue at most; more are refused")
+    max_num_seqs: int = setting(64, "requests that a worker computes at the same time, at most")
+    max_num_batched_tokens: int = setting(
+        2048, "tokens that one step computes at most; longer prompts are computed in chunks"
+    )
+    max_num_waiting: int = setting(256, "requests that wait at a worker at most; more are refused")
     block_size: int = setting(16, "tokens per KV block: a power of two from 8 to 256")
-    kv_memory: str | None = setting(None, "memory of the KV cache (512MiB, 4GB, …); default: a share of what is free")
-    kv_memory_share: float = setting(0.4, "share of the free memory for the KV cache when kv-memory is not given")
-    num_threads: int | None = setting(None, "CPU threads of the engine; default: the cores it may use")
-    device: str = setting("auto", "cpu, cuda, cuda:N; auto: cuda when there is one")
-    attention_backend: str = setting("auto", "auto or torch")
+    kv_memory: str | None = setting(
+        None, "memory of a worker's KV cache, such as 512MiB or 4GB (kB to TB, KiB to TiB); default: by kv-memory-share"
+    )
+    kv_memory_share: float = setting(
+        0.4, "share of the free memory that KV caches take, above 0 to 0.95, when kv-memory is not given"
+    )
+    num_threads: int | None = setting(None, "CPU threads of a worker; default: as many as it has cores")
+    device: str = setting("auto", "cpu, cuda or cuda:N; auto: cuda when there is one, else cpu")
+    attention_backend: str = setting("auto", "code that computes attention; auto: torch", choices=ATTENTION_BACKENDS)
 
     def __post_init__(self) -> None:
-        if self.block_size not in (8, 16, 32, 64, 128, 256):
+        if self.block_size not in BLOCK_SIZES:
             raise ConfigError("block_size", f"must be a power of two from 8 to 256, is {self.block_size}")
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_waiting"):
             _check_positive(name, getattr(self, name))
@@ -60,6 +84,9 @@ class EngineConfig:
             raise ConfigError("kv_memory_share", f"must be above 0 and at most 0.95, is {self.kv_memory_share}")
         if self.kv_memory is not None:
             parse_bytes("kv_memory", self.kv_memory)
+        if not _DEVICE.fullmatch(self.device):
+            raise ConfigError("device", f"must be auto, cpu, cuda or cuda:N, is {self.device!r}")
+        check_choice("attention_backend", self.attention_backend, ATTENTION_BACKENDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +94,22 @@ class IndexConfig:
     """The global prefix index in Redis or Valkey."""
 
     index_url: str | None = setting(
-        None, "redis://host:port of the prefix index; none: `up` starts its own, others go by --worker"
+        None,
+        "redis://host:port of the prefix index, a Redis (7.0 or newer) or Valkey server, through which processes find "
+        "each other; default: `up` starts one of its own, other commands use none",
     )
-    index_stride: int = setting(64, "tokens between published prefix points: a multiple of the block size")
-    index_deadline_ms: float = setting(20.0, "milliseconds that a lookup may take before routing goes on without it")
-    namespace: str = setting("default", "fleets with different namespaces share one index server apart")
+    index_stride: int = setting(
+        64, "tokens between the prefix lengths that the index knows: a multiple of the block size, the same everywhere"
+    )
+    index_deadline_ms: float = setting(20.0, "milliseconds that a lookup may take; routing then goes on without it")
+    namespace: str = setting("default", "keeps fleets apart that use the same index server")
 
     def __post_init__(self) -> None:
         _check_positive("index_stride", self.index_stride)
         if self.index_deadline_ms <= 0:
             raise ConfigError("index_deadline_ms", f"must be above 0, is {self.index_deadline_ms}")
+        if not NAMESPACE.fullmatch(self.namespace):
+            raise ConfigError("namespace", f"must be 1 to 64 of A-Z a-z 0-9 _ . -, is {self.namespace!r}")
         schemes = ("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://")
         if self.index_url is not None and not self.index_url.startswith(schemes):
             raise ConfigError("index_url", f"must start with one of {', '.join(schemes)}, is {self.index_url!r}")
@@ -95,20 +128,25 @@ class WorkerConfig:
             "choices": (Role.DECODE, Role.BOTH),  # a prefill worker has a command of its own
         },
     )
-    worker_id: str | None = setting(None, "name in the fleet; default: role, host and port")
-    host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 for all")
+    worker_id: str | None = setting(None, "name in the fleet, of one worker alone; default: role and address")
+    host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0: all of this machine's")
     port: int = setting(0, "port to listen on; 0: any free one")
-    advertise: str | None = setting(None, "host:port that others reach this worker by; default: host and port")
-    lease_s: float = setting(10.0, "seconds that a ticket or registration lives without a word")
+    advertise: str | None = setting(
+        None, "host:port that routers and other workers reach this one by; default: host and port"
+    )
+    lease_s: float = setting(10.0, LEASE_HELP)
 
     def __post_init__(self) -> None:
         _check_port("port", self.port)
         if self.lease_s <= 0:
             raise ConfigError("lease_s", f"must be above 0, is {self.lease_s}")
-        if self.index.index_stride % self.engine.block_size:
+        check_stride(self.index, self.engine)
+        if self.advertise is not None:
+            check_host_port("advertise", self.advertise)
+        elif self.index.index_url is not None and is_wildcard(self.host):
             raise ConfigError(
-                "index_stride",
-                f"must be a multiple of block_size {self.engine.block_size}, is {self.index.index_stride}",
+                "advertise",
+                f"must be given as host:port when host is {self.host!r}: that is no address to reach this worker by",
             )
 
 
@@ -117,46 +155,75 @@ class RouterConfig:
     """A router process."""
 
     index: IndexConfig = field(default_factory=IndexConfig)
-    model: str = setting("demo", "local HF folder, GGUF file, hub id, or 'demo': for tokenizer and chat template")
+    model: str = setting(
+        "demo", "Hugging Face folder, .gguf file, hub id, or 'demo': read for its tokenizer and chat template"
+    )
     served_model_name: str | None = setting(None, "name that callers use; default: the model's own")
     router_id: str | None = setting(
-        None, "name in the fleet, of one router alone; default: made from host, port and chance"
+        None, "name in the fleet, of one router alone; default: made from its address and a random part"
     )
-    host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 for all")
+    host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0: all of this machine's")
     grpc_port: int = setting(50051, "port of the gRPC API; 0: any free one")
     http_port: int = setting(8000, "port of the OpenAI HTTP API; 0: any free one")
-    worker: tuple[str, ...] = setting((), "host:port of a worker, beside those that register in the index; repeatable")
-    min_workers: int = setting(1, "workers that must be up before the router first says that it is ready")
-    policy: str = setting("prefix_aware", "prefix_aware, round_robin, least_loaded")
-    max_num_requests: int = setting(1024, "requests at once at most; more are refused")
-    max_attempts: int = setting(4, "times that one request is planned at most")
-    text_threads: int = setting(2, "threads that tokenise and render templates")
+    worker: tuple[str, ...] = setting((), "host:port of a worker that is not in the index; repeatable")
+    min_workers: int = setting(
+        1, "workers that must be there before the router says for the first time that it is ready"
+    )
+    policy: str = setting("prefix_aware", POLICY_HELP, choices=POLICIES)
+    max_num_requests: int = setting(1024, "requests at the same time at most; more are refused")
+    max_attempts: int = setting(4, "times that one request is tried at most, when workers fail it")
+    text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
 
     def __post_init__(self) -> None:
         _check_port("grpc_port", self.grpc_port)
         _check_port("http_port", self.http_port)
         for name in ("min_workers", "max_num_requests", "max_attempts", "text_threads"):
             _check_positive(name, getattr(self, name))
-        if self.policy not in ("prefix_aware", "round_robin", "least_loaded"):
-            raise ConfigError("policy", f"must be prefix_aware, round_robin or least_loaded, is {self.policy!r}")
+        if self.grpc_port and self.grpc_port == self.http_port:
+            raise ConfigError("http_port", f"must differ from grpc_port, is {self.http_port}, too")
+        check_choice("policy", self.policy, POLICIES)
         for address in self.worker:
-            if ":" not in address:
-                raise ConfigError("worker", f"must be host:port, is {address!r}")
+            check_host_port("worker", address)
+        if self.index.index_url is None and not self.worker:
+            raise ConfigError(
+                "index_url", "must be given to a router that lists no worker (--worker): it could never find one"
+            )
 
 
 def parse_bytes(field_name: str, text: str) -> int:
     """Bytes of '512MiB', '4GB', '1073741824'. Raises ConfigError that names the field."""
-    units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-    stripped = text.strip().lower()
-    number = stripped.rstrip("bgikm")
-    unit = stripped[len(number) :]
-    try:
-        size = int(float(number) * units[unit])
-    except (ValueError, KeyError, OverflowError):
-        raise ConfigError(field_name, f"must be a size such as 512MiB or 4GB, is {text!r}") from None
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match["unit"] not in _UNITS:
+        raise ConfigError(
+            field_name,
+            f"must be bytes, or kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 4GB, is {text!r}",
+        )
+    size = int(float(match["number"]) * _UNITS[match["unit"]])
     if size <= 0:
         raise ConfigError(field_name, f"must be above 0, is {text!r}")
     return size
+
+
+def check_stride(index: IndexConfig, engine: EngineConfig) -> None:
+    """Points of the index lie at the ends of blocks. Raises ConfigError."""
+    if index.index_stride % engine.block_size:
+        raise ConfigError(
+            "index_stride", f"must be a multiple of block_size {engine.block_size}, is {index.index_stride}"
+        )
+
+
+def check_host_port(name: str, text: str) -> None:
+    """Raises ConfigError that names the field."""
+    try:
+        check_address(text)
+    except ValueError as error:
+        raise ConfigError(name, str(error)) from None
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raises ConfigError that names the field and the choices."""
+    if value not in choices:
+        raise ConfigError(name, f"must be one of {', '.join(choices)}, is {value!r}")
 
 
 def _check_positive(name: str, value: int) -> None:

@@ -1,68 +1,31 @@
-"""The command `slipstream`: which commands there are, and what an error looks like."""
+"""The entry point of the command `slipstream`.
+
+Loads the commands only inside `run`: Ctrl-C while they load is no more than an exit code either.
+"""
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-import click
-
-from common.errors import ConfigError, InvalidRequestError, SlipstreamError
-from slipstream.commands.generate import generate
-from slipstream.commands.router import router
-from slipstream.commands.status import status
-from slipstream.commands.up import up
-from slipstream.commands.version import version
-from slipstream.commands.worker import decode, prefill
-
-EXIT_FAILED = 1
-EXIT_WRONG_USE = 2
 EXIT_INTERRUPTED = 130
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-def slipstream() -> None:
-    """Slipstream serves large language models with prefill and decode on separate workers.
-
-    \b
-    To begin:
-      slipstream up                          everything on this machine, with a small real model
-      slipstream generate "Hello"            an answer from it, in another terminal
-      slipstream status                      what it is doing
-
-    On several machines each process has its own command: router, prefill, decode.
-    """
-
-
-for command in (up, generate, status, router, prefill, decode, version):
-    slipstream.add_command(command)
 
 
 def run(arguments: Sequence[str]) -> int:
     """The exit code of a command line: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
     try:
-        result = slipstream.main(args=list(arguments), prog_name="slipstream", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        from slipstream.commands.group import run_command
+
+        return run_command(arguments)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
         return EXIT_INTERRUPTED
-    except (ConfigError, InvalidRequestError) as error:
-        click.echo(f"error: {error}", err=True)
-        return EXIT_WRONG_USE
-    except SlipstreamError as error:
-        click.echo(f"error: {error}", err=True)
-        return EXIT_FAILED
-    except BrokenPipeError:
-        # The reader of our output is gone; without this Python complains once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
-    return result if isinstance(result, int) else 0
 
 
 def main() -> NoReturn:
     """The entry point."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything has stopped: one more Ctrl-C must not change the code
+    sys.exit(code)

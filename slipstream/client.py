@@ -39,7 +39,10 @@ class Client:
     """
 
     def __init__(self, target: str | Sequence[str] = DEFAULT_TARGET, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        """`target` is host:port of a router's gRPC API, `timeout_s` the seconds that one call may take."""
+        """`target` is host:port of a router's gRPC API, `timeout_s` the seconds that one call may take.
+
+        Raises ValueError when a target is not host:port.
+        """
         self._targets = Targets(target)
         self._timeout_s = timeout_s
         self._channels = [grpc.insecure_channel(address, CHANNEL_OPTIONS) for address in self._targets.addresses]

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from common.config import EngineConfig, IndexConfig, Role, setting
+from common.config import (
+    LEASE_HELP,
+    POLICIES,
+    POLICY_HELP,
+    EngineConfig,
+    IndexConfig,
+    Role,
+    check_choice,
+    check_stride,
+    setting,
+)
 from common.errors import ConfigError
 
 MAX_PROCESSES = 64
@@ -20,20 +31,20 @@ class ClusterConfig:
     prefill_engine: EngineConfig | None = None
     decode_engine: EngineConfig | None = None
     prefill: int = setting(1, "prefill workers to start")
-    decode: int = setting(1, "decode workers to start; with role both: workers that do both")
-    routers: int = setting(1, "routers to start; their ports count up from the given ones")
+    decode: int = setting(1, "decode workers to start; with --role both: workers that do both")
+    routers: int = setting(1, "routers to start; the ports of each are one above those of the one before")
     role: Role | None = field(
         default=None,
         metadata={
-            "help": "both: start no prefill workers, each decode worker prefills by itself (the aggregated baseline)",
+            "help": "both: each decode worker prefills by itself, and no prefill workers are started",
             "choices": (Role.BOTH,),
         },
     )
-    host: str = setting("127.0.0.1", "address that the routers listen on; 0.0.0.0 for all")
+    host: str = setting("127.0.0.1", "address that the routers listen on; 0.0.0.0: all of this machine's")
     grpc_port: int = setting(50051, "port of the gRPC API; 0: any free one")
     http_port: int = setting(8000, "port of the OpenAI HTTP API; 0: any free one")
-    policy: str = setting("prefix_aware", "prefix_aware, round_robin, least_loaded")
-    lease_s: float = setting(10.0, "seconds that a ticket or registration lives without a word")
+    policy: str = setting("prefix_aware", POLICY_HELP, choices=POLICIES)
+    lease_s: float = setting(10.0, LEASE_HELP)
     start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
     log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")
 
@@ -48,10 +59,22 @@ class ClusterConfig:
             port = getattr(self, name)
             if port != 0 and not 1 <= port <= 65536 - self.routers:
                 raise ConfigError(name, f"must be 0 or from 1 to {65536 - self.routers}, is {port}")
+        if self.grpc_port and self.http_port and abs(self.grpc_port - self.http_port) < self.routers:
+            raise ConfigError("http_port", f"meets the gRPC ports, which count up from {self.grpc_port}")
+        check_choice("policy", self.policy, POLICIES)
+        for engine in (self.engine, self.prefill_engine, self.decode_engine):
+            if engine is not None:
+                check_stride(self.index, engine)
         if self.start_timeout_s <= 0:
             raise ConfigError("start_timeout_s", f"must be above 0, is {self.start_timeout_s:g}")
         if self.lease_s <= 0:
             raise ConfigError("lease_s", f"must be above 0, is {self.lease_s:g}")
+
+    @property
+    def router_ports(self) -> Iterator[tuple[str, int]]:
+        """The setting and the number of each port of each router; 0: any free one."""
+        for name, first in (("grpc_port", self.grpc_port), ("http_port", self.http_port)):
+            yield from ((name, first and first + index) for index in range(self.routers))
 
     @property
     def num_workers(self) -> int:

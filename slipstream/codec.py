@@ -54,7 +54,7 @@ def encode_request(prompt: str | Sequence[int] | None, options: GenerateOptions)
     unknown = set(options) - set(GenerateOptions.__annotations__)
     if unknown:
         raise TypeError(f"unknown option {min(unknown)!r}; known: {', '.join(GenerateOptions.__annotations__)}")
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     request = inference_pb2.GenerateRequest()
     _encode_prompt(request, prompt, given)
     for name in REQUEST_FIELDS:
@@ -71,7 +71,7 @@ def encode_request(prompt: str | Sequence[int] | None, options: GenerateOptions)
     if "logit_bias" in given:
         _set("logit_bias", request.sampling.logit_bias.update, given["logit_bias"])
     if "route" in given:
-        request.route.CopyFrom(_encode_route(options["route"]))
+        request.route.CopyFrom(_encode_route(given["route"]))
     return request
 
 
@@ -145,14 +145,25 @@ def _encode_chat(
         chat.template_kwargs_json = _json("template_kwargs", given["template_kwargs"])
 
 
-def _encode_route(route: RouteHint | None) -> inference_pb2.RouteHint:
-    assert route is not None
-    return inference_pb2.RouteHint(
-        prefill_worker=route.prefill_worker or "",
-        decode_worker=route.decode_worker or "",
-        decode_only=route.decode_only,
-        exclude=route.exclude,
-    )
+def _encode_route(route: RouteHint | Mapping[str, Any]) -> inference_pb2.RouteHint:
+    known = tuple(one.name for one in fields(RouteHint))
+    if isinstance(route, RouteHint):
+        route = {name: getattr(route, name) for name in known}
+    if not isinstance(route, Mapping):
+        raise InvalidRequestError("route", f"must be a RouteHint, or a mapping of {', '.join(known)}, is {route!r}")
+    wire = inference_pb2.RouteHint()
+    for name, value in route.items():
+        if name not in known:
+            raise InvalidRequestError("route", f"has no {name!r}; known: {', '.join(known)}")
+        if value is None:
+            continue
+        if name != "exclude":
+            _set(f"route.{name}", setattr, wire, name, value)
+        elif isinstance(value, str):
+            raise InvalidRequestError("route.exclude", "must be a list, is a string")
+        else:
+            _set("route.exclude", wire.exclude.extend, value)
+    return wire
 
 
 def _decode_choice(choice: inference_pb2.ChoiceDelta) -> ChoiceDelta:

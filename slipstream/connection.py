@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from common.address import check_address
 from common.errors import InvalidRequestError, SlipstreamError, UnavailableError
 from common.net.status import FIELD_KEY, RETRY_AFTER_MS_KEY, error_from_status
 
@@ -28,13 +29,29 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+# What gRPC's core says, in the details of UNAVAILABLE, when it was no server that said it.
+_NO_CONNECTION = ("failed to connect to all addresses", "connections to all backends failing")
+_NO_NAME = ("errors resolving", "DNS resolution failed", "Name resolution failure")
+_LOST = ("Socket closed", "recvmsg:", "sendmsg:", "GOAWAY received", "keepalive watchdog", "Stream removed")
+
+
+class RouterUnreachableError(UnavailableError):
+    """There is no connection to a router, or it broke."""
+
+
 class Targets:
     """The routers of one client, by turns: each call begins with the next one and goes on to the others."""
 
     def __init__(self, target: str | Sequence[str]) -> None:
+        """Raises ValueError when `target` has no address, or one that is not host:port."""
         self.addresses = (target,) if isinstance(target, str) else tuple(target)
         if not self.addresses:
-            raise InvalidRequestError("target", "must be at least one host:port")
+            raise ValueError("target: must be at least one host:port")
+        for address in self.addresses:
+            try:
+                check_address(address)
+            except ValueError as error:
+                raise ValueError(f"target: {error}") from None
         self._turn = itertools.count()
 
     def in_turn(self) -> Iterator[int]:
@@ -60,6 +77,9 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
     code, details = _code(error), call.details() or ""
     metadata = {str(key): _text(value) for key, value in call.trailing_metadata() or ()}
     if code is grpc.StatusCode.UNAVAILABLE:
+        failure = _connection_failure(details)
+        if failure is not None:
+            return RouterUnreachableError(f"{address}: {failure}")
         return UnavailableError(f"{address}: {details}")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return InvalidRequestError("prompt", f"the request is too large: {details}")
@@ -69,7 +89,21 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
 
 def none_answers(refusals: Sequence[SlipstreamError]) -> UnavailableError:
     """The error when every router was tried in vain."""
-    return UnavailableError("; ".join(str(refused) for refused in refusals))
+    message = "; ".join(str(refused) for refused in refusals)
+    if all(isinstance(refused, RouterUnreachableError) for refused in refusals):
+        return RouterUnreachableError(message)
+    return UnavailableError(message)
+
+
+def _connection_failure(details: str) -> str | None:
+    """What is wrong with the connection, in a few words; None when a server sent these details."""
+    if details.startswith(_NO_CONNECTION):
+        # "…; last error: UNKNOWN: ipv4:…:1: Failed to connect to remote host: connect: Connection refused (111)"
+        reason = details.rpartition(": ")[2].partition(" (")[0]
+        return reason[:1].lower() + reason[1:]
+    if details.startswith(_NO_NAME):
+        return "this name has no address"
+    return "the connection broke" if details.startswith(_LOST) else None
 
 
 def _code(error: grpc.RpcError) -> grpc.StatusCode:

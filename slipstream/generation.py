@@ -41,7 +41,7 @@ class GenerateOptions(TypedDict, total=False):
     deadline_ms: int | None  # milliseconds until the last token
     ttft_slo_ms: int | None  # milliseconds wanted until the first token
     tpot_slo_ms: int | None  # milliseconds wanted per token after the first
-    route: RouteHint | None
+    route: RouteHint | Mapping[str, Any] | None  # a mapping has the fields of RouteHint
     request_id: str
     cache_salt: str
     return_prompt_token_ids: bool

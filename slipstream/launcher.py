@@ -20,12 +20,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from common.checkpoint import resolve_model
 from common.config import Role
 from common.errors import ConfigError, UnavailableError
 from common.index.server import EmbeddedIndexServer
 from slipstream.child import Child, stop_all
 from slipstream.cluster_config import ClusterConfig
 from slipstream.cluster_plan import ClusterPlan
+from slipstream.preflight import check_model, check_surroundings
 from slipstream.readiness import router_readiness
 
 POLL_INTERVAL_S = 0.02
@@ -92,10 +94,11 @@ class Cluster:
         """Returns when every router answers ready. Nothing runs on when it raises.
 
         Raises UnavailableError with the last lines of its log when a process ends or none is ready in time, and
-        ConfigError when a process refused its settings.
+        ConfigError when a setting is refused: what can be judged here is, before any process starts.
         """
         deadline_s = time.monotonic() + self.config.start_timeout_s
         try:
+            check_surroundings(self.config)
             self._log_dir = self._make_log_dir()
             self._prepare_models()
             if self.index_url is None:
@@ -196,13 +199,12 @@ class Cluster:
         """Downloads and converts what is no folder yet, once, before several processes would do it side by side."""
         engines = (self.config.engine, self.config.prefill_engine, self.config.decode_engine)
         for model in sorted({engine.model for engine in engines if engine is not None}):
-            if Path(model).is_dir():
-                continue
-            from common.checkpoint import resolve_model  # loads the hub's client, which a folder does not need
-
             started_s = time.monotonic()
-            self._emit("model", f"preparing {model}", started_s)
-            self._emit("model", str(resolve_model(model)), started_s)
+            if not Path(model).is_dir():
+                self._emit("model", f"preparing {model}", started_s)
+            folder = resolve_model(model)
+            check_model(folder)
+            self._emit("model", str(folder), started_s)
 
     def _make_log_dir(self) -> Path:
         if self.config.log_dir is None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.config import EngineConfig, RouterConfig, WorkerConfig, setting
+from common.config import EngineConfig, RouterConfig, WorkerConfig, check_host_port, setting
 from common.errors import ConfigError
 from slipstream.cluster_config import ClusterConfig
 from slipstream.setting import VARIABLE_PREFIX, Setting, nested_configs, settings_of
@@ -30,12 +30,11 @@ class ClientConfig:
     """How a command reaches a router."""
 
     target: tuple[str, ...] = setting(("127.0.0.1:50051",), "host:port of a router's gRPC API; repeatable")
-    timeout_s: float = setting(600.0, "seconds that one call may take")
+    timeout_s: float = setting(600.0, "seconds that one answer may take")
 
     def __post_init__(self) -> None:
         for address in self.target:
-            if ":" not in address:
-                raise ConfigError("target", f"must be host:port, is {address!r}")
+            check_host_port("target", address)
         if not self.target:
             raise ConfigError("target", "must be at least one host:port")
         if self.timeout_s <= 0:
@@ -94,8 +93,10 @@ def resolve(config_type: type[ConfigT], sources: Sources, fixed: Mapping[str, An
     try:
         return _build(config_type, values)
     except ConfigError as error:
-        origin = given[error.field].origin if error.field in given else "its default"
-        raise _with_origin(error, origin) from None
+        if error.field in given:
+            raise _with_origin(error, given[error.field].origin) from None
+        absent = any(one.name == error.field and one.default is None for one in command_settings(sources.command))
+        raise (error if absent else _with_origin(error, "its default")) from None
 
 
 def command_settings(command: str) -> tuple[Setting, ...]:

@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from common.address import without_password
 from common.errors import ConfigError, UnavailableError
+from common.index.cluster import Cluster
+from common.index.outage_log import OutageLog
 from common.index.packing import pack_in_c
 
 logger = logging.getLogger(__name__)
 
 CLUSTER_SHARDS = 12  # divisible by 1, 2, 3, 4, 6 and 12 primaries
+
+FAULTS = (RedisError, OSError)  # what redis-py raises when the server is at fault
 
 Argument = bytes | str | int
 
@@ -42,13 +49,14 @@ class IndexClient:
     """Lives on one event loop. Connects at the first command; `close()` ends it.
 
     A command is tried twice when its connection turns out to be broken (an idle one may have been cut); all
-    commands of the index are idempotent. A command that is cancelled closes its connection.
+    commands of the index are idempotent. A command that is cancelled closes its connection. What is wrong with the
+    server is logged here, once for all that use it.
     """
 
-    def __init__(self, redis: Redis | RedisCluster, num_shards: int) -> None:
-        pack_in_c(redis)
+    def __init__(self, redis: Redis | Cluster, num_shards: int, address: str) -> None:
         self._redis = redis
         self.num_shards = num_shards
+        self._outage = OutageLog(logger, f"index server {address}")
 
     @classmethod
     def from_url(cls, url: str, *, timeout_s: float = 2.0, max_connections: int = 32) -> IndexClient:
@@ -57,6 +65,7 @@ class IndexClient:
         `?shards=N` sets the number of shards; all processes of a fleet need the same. Raises ConfigError.
         """
         url, num_shards = _split_shards(url)
+        address = without_password(url)
         retry = Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,))
         options: dict[str, Any] = {
             "socket_timeout": timeout_s,
@@ -67,28 +76,28 @@ class IndexClient:
         scheme = urlsplit(url).scheme
         try:
             if scheme in ("redis+cluster", "rediss+cluster"):
-                cluster = RedisCluster.from_url(
-                    url.replace("+cluster", "", 1), max_connections=max_connections, **options
+                cluster = Cluster(
+                    url.replace("+cluster", "", 1), max_connections=max_connections, timeout=timeout_s, **options
                 )
-                return cls(cluster, num_shards or CLUSTER_SHARDS)
+                return cls(cluster, num_shards or CLUSTER_SHARDS, address)
             if scheme == "unix":
                 del options["socket_keepalive"]
             pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=timeout_s, **options)
         except ValueError as error:
-            raise ConfigError("index_url", f"{error}, is {url!r}") from None
-        return cls(Redis.from_pool(pool), num_shards or 1)
+            raise ConfigError("index_url", f"{error}, is {address!r}") from None
+        redis = Redis.from_pool(pool)
+        pack_in_c(redis)
+        return cls(redis, num_shards or 1, address)
 
     async def command(self, key: bytes, *arguments: Argument) -> Any:
         """One command on the node that holds `key`. Raises IndexUnavailableError."""
-        try:
+        with self._telling(key):
             return await self._execute(key, arguments)
-        except (RedisError, OSError) as error:
-            raise _translate(error) from error
 
     async def call(self, function: str, keys: Sequence[bytes], *arguments: Argument) -> Any:
         """One of functions.lua, loaded first where the server does not have it. Raises IndexUnavailableError."""
         command: tuple[Argument, ...] = ("FCALL", function, len(keys), *keys, *arguments)
-        try:
+        with self._telling(keys[0]):
             try:
                 return await self._execute(keys[0], command)
             except ResponseError as error:
@@ -96,11 +105,31 @@ class IndexClient:
                     raise
             await self._load_functions(keys[0])
             return await self._execute(keys[0], command)
-        except (RedisError, OSError) as error:
+
+    async def ping(self) -> None:
+        """Asks whether the server answers, and logs nothing. Raises IndexUnavailableError."""
+        try:
+            await self._execute(b"", ("PING",))
+        except FAULTS as error:
             raise _translate(error) from error
 
     async def close(self) -> None:
         await self._redis.aclose()
+
+    @contextmanager
+    def _telling(self, key: bytes) -> Iterator[None]:
+        try:
+            yield
+        except FAULTS as error:
+            translated = _translate(error)
+            self._outage.failed(translated, self._part(key))
+            raise translated from error
+        if self._outage:
+            self._outage.succeeded(self._part(key))
+
+    def _part(self, key: bytes) -> int:
+        """Nodes of a cluster fail apart."""
+        return int(key_slot(key)) if isinstance(self._redis, Cluster) else 0
 
     async def _execute(self, key: bytes, arguments: Sequence[Argument]) -> Any:
         task = asyncio.current_task()
@@ -115,12 +144,9 @@ class IndexClient:
                 raise asyncio.CancelledError
 
     async def _send(self, key: bytes, arguments: Sequence[Argument]) -> Any:
+        if isinstance(self._redis, Cluster):
+            return await self._redis.execute(key_slot(key), arguments)
         execute: Callable[..., Awaitable[Any]] = self._redis.execute_command
-        if isinstance(self._redis, RedisCluster):
-            # Given the node, redis-py neither parses the command nor asks the server where its keys are.
-            await self._redis.initialize()
-            node = self._redis.nodes_manager.get_node_from_slot(key_slot(key))
-            return await execute(*arguments, target_nodes=node)
         return await execute(*arguments)
 
     async def _load_functions(self, key: bytes) -> None:
@@ -135,8 +161,22 @@ class IndexClient:
 
 def _translate(error: Exception) -> IndexUnavailableError:
     if isinstance(error, OutOfMemoryError):
-        return IndexFullError(f"index server: {error}")
-    return IndexUnavailableError(f"index server: {type(error).__name__}: {error}")
+        return IndexFullError(str(error))
+    return IndexUnavailableError(_reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, in the operating system's words where it was asked."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "connection refused"
+        if isinstance(cause, RedisTimeoutError | TimeoutError):
+            return "no answer in time"
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
 
 
 def _split_shards(url: str) -> tuple[str, int | None]:

@@ -59,8 +59,8 @@ class Membership:
                 answer = await self._client.call(
                     "slipstream_members_v1", self._keys, watch.version, secrets.token_bytes(8)
                 )
-            except IndexUnavailableError as error:
-                watch.lost(error)
+            except IndexUnavailableError:
+                pass  # the last known workers stay
             else:
                 if watch.update(answer, time.monotonic()):
                     yield watch.members()
@@ -123,8 +123,7 @@ class Lease:
                     secrets.token_bytes(8),
                     self._payload,
                 )
-            except IndexUnavailableError as error:
-                logger.warning("the registration was not renewed: %s", error)
+            except IndexUnavailableError:
                 pause_s = min(pause_s, 0.5)
             else:
                 if answer == FENCED:
@@ -148,21 +147,14 @@ class _Watch:
         self._present: dict[WorkerId, Member] = {}
         self._missing: dict[WorkerId, Member] = {}
         self._missing_until = 0.0
-        self._answering = True
 
     def members(self) -> Mapping[WorkerId, Member]:
         return {**self._missing, **self._present}
-
-    def lost(self, error: IndexUnavailableError) -> None:
-        if self._answering:
-            logger.warning("membership: %s; the last known workers stay", error)
-        self._answering = False
 
     def update(self, answer: list[bytes], now: float) -> bool:
         """Takes the server's answer. True when the set has changed."""
         first = self.version == b"?"
         before = self.members()
-        self._answering = True
         version, *fields = answer
         if version != self.version:
             present = _decode_members(fields)

@@ -8,25 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import hiredis
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 
 
-def pack_in_c(redis: Redis | RedisCluster) -> None:
-    """To be called before the first command."""
-    if isinstance(redis, RedisCluster):
-        options = redis.nodes_manager.connection_kwargs
-        packing = options["connection_class"] = _packing(options["connection_class"])
-        for node in redis.nodes_manager.startup_nodes.values():
-            node.connection_class = packing
-    else:
-        pool = redis.connection_pool
-        pool.connection_class = _packing(pool.connection_class)
-
-
-def _packing(connection_class: type[AbstractConnection]) -> Any:
-    """The same kind of connection (TCP, TLS, Unix socket), but for how it packs."""
-    return type(f"Packing{connection_class.__name__}", (connection_class,), {"pack_command": _pack_command})
+def pack_in_c(redis: Redis) -> None:
+    """To be called before the first command. The connections stay of their kind: TCP, TLS, Unix socket."""
+    pool = redis.connection_pool
+    kind = pool.connection_class
+    pool.connection_class = type(f"Packing{kind.__name__}", (kind,), {"pack_command": _pack_command})
 
 
 def _pack_command(_connection: AbstractConnection, name: str | bytes, *arguments: Any) -> list[bytes]:

@@ -6,7 +6,6 @@ carry the model, the layout and the salts, so that different models never meet. 
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
+from common.config import NAMESPACE
 from common.errors import ConfigError
 from common.request import WorkerId
 
@@ -23,8 +23,6 @@ KEY_BYTES = 16
 MAX_SLOTS = 1 << 14
 MAX_SHARDS = 256
 VERSION_FIELD = b"v"  # field of the points hash, beside 16-byte keys, that changes with the slot table
-
-_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Tier(IntEnum):
@@ -48,6 +46,11 @@ class ShardKeys:
     """Names of one shard's keys in the server. All carry one hash tag, so a cluster keeps them together."""
 
     prefix: bytes
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.prefix.decode().rstrip(":")
 
     @property
     def points(self) -> bytes:
@@ -84,7 +87,7 @@ class IndexSpace:
     _step: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not _NAMESPACE.fullmatch(self.namespace):
+        if not NAMESPACE.fullmatch(self.namespace):
             raise ConfigError("namespace", f"must be 1 to 64 of A-Z a-z 0-9 _ . -, is {self.namespace!r}")
         if self.index_stride < 1:
             raise ConfigError("index_stride", f"must be at least 1, is {self.index_stride}")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from common.index.client import IndexClient
+from common.index.outage_log import OutageLog
 from common.index.points import VERSION_FIELD, ShardKeys, WorkerRef, decode_record, decode_value
 from common.index.prefix_walk import NOBODY, Holders, holders_of
 
@@ -30,6 +31,7 @@ class ShardReader:
         self._workers: dict[int, WorkerRef] = {}  # live slot → worker
         self._slots: dict[WorkerRef, tuple[int, bytes]] = {}  # live worker → slot, owner
         self._decoded: dict[bytes | None, Holders] = {None: NOBODY}
+        self._slow = OutageLog(logger, f"index shard {keys.name}")
         self._failed = False
         self._probe_at = 0.0
 
@@ -48,14 +50,13 @@ class ShardReader:
         return True
 
     def failed(self, error: BaseException) -> None:
-        if not self._failed:
-            logger.warning("index shard %s does not answer: %s", self._keys.prefix.decode(), error or "too slow")
+        if isinstance(error, TimeoutError):  # the client tells of what it could not reach
+            self._slow.failed("no answer by the deadline of a lookup")
         self._failed = True
         self._probe_at = time.monotonic() + PROBE_INTERVAL_S
 
     def succeeded(self) -> None:
-        if self._failed:
-            logger.info("index shard %s answers again", self._keys.prefix.decode())
+        self._slow.succeeded()
         self._failed = False
 
     async def read(self, keys: Sequence[bytes]) -> list[Holders]:

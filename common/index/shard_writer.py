@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 
 from common.index.client import Argument, IndexClient, IndexFullError, IndexUnavailableError
+from common.index.outage_log import OutageLog
 from common.index.points import ShardKeys, Tier, WorkerRef, encode_owner
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class ShardWriter:
         self._slot: int | None = None
         self._sequence = 0
         self._changed = asyncio.Event()
+        self._full = OutageLog(logger, f"index shard {keys.name}")
         self.connected = False
         self.fenced = False
         self.num_registrations = 0
@@ -98,9 +100,7 @@ class ShardWriter:
                 await self._step()
                 self.connected = True
                 backoff_s = self._config.min_backoff_s
-            except IndexUnavailableError as error:
-                if self.connected or self.num_registrations == 0:
-                    logger.warning("index shard %s: %s", self._keys.prefix.decode(), error)
+            except IndexUnavailableError:
                 self.connected = False
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
                 backoff_s = min(2 * backoff_s, self._config.max_backoff_s)
@@ -170,7 +170,7 @@ class ShardWriter:
         if self._slot != slot:
             return  # given up while the call was under way
         if num_held == FENCED:
-            logger.info("index shard %s does not know worker %s", self._keys.prefix.decode(), self._worker)
+            logger.info("index shard %s does not know worker %s", self._keys.name, self._worker)
             self._give_up_slot()
         elif batch.num_held is not None and num_held != batch.num_held:
             logger.warning("index shard lost entries of %s: %s of %s", self._worker, num_held, batch.num_held)
@@ -186,7 +186,9 @@ class ShardWriter:
             self.fenced = True
             return
         if answer == FULL:
-            raise IndexUnavailableError("index server: all worker slots are taken")
+            self._full.failed("all worker slots are taken")
+            raise IndexUnavailableError("all worker slots are taken")
+        self._full.succeeded()
         self.num_registrations += 1
         self._slot = int(answer)
         self._sequence = 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.errors import UnsupportedModelError
 from common.kv.spec import KVCacheGroup, KVCacheSpec
-from common.model.rope import RopeConfig
+from common.model.rope_config import RopeConfig
 
 SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -71,7 +71,12 @@ class ArchitectureConfig:
 
     @classmethod
     def load(cls, folder: Path) -> ArchitectureConfig:
-        return cls.parse(read_json(folder / "config.json"))
+        """Raises UnsupportedModelError, also where a field is missing that every such model has."""
+        path = folder / "config.json"
+        try:
+            return cls.parse(read_json(path))
+        except KeyError as error:
+            raise UnsupportedModelError(f"{path} has no {error.args[0]}") from None
 
     def kv_cache_spec(self, *, block_size: int, dtype: str) -> KVCacheSpec:
         """All layers form one full group: a sliding window is served over a cache that keeps everything."""

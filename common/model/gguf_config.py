@@ -12,7 +12,8 @@ import torch
 from gguf import GGUFReader
 
 from common.errors import UnsupportedModelError
-from common.model.rope import RopeConfig, RopeType, inverse_frequencies
+from common.model.rope import inverse_frequencies
+from common.model.rope_config import RopeConfig, RopeType
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")  # as GGUF names them; SmolLM and Mistral are 'llama' too
 LLAMA3_ORIGINAL_LENGTH = 8192  # tokens; of every Llama 3.1, 3.2 and 3.3

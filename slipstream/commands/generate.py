@@ -16,7 +16,7 @@ from slipstream.cluster_config import ClusterConfig
 from slipstream.commands.interrupt import sigterm_as_interrupt
 from slipstream.commands.reaching import reaching_a_router
 from slipstream.commands.settings_command import read_settings, settings_command
-from slipstream.settings import GenerateConfig, Sources
+from slipstream.settings import GenerateConfig, Sources, command_settings
 
 if TYPE_CHECKING:
     from slipstream.generation import GenerateOptions, Generation
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 @click.option("--local", is_flag=True, help="start a fleet on this machine, answer, and stop it")
 @click.option("--chat/--raw", default=None, help="as a chat message, or as it stands [default: chat if the model can]")
 @click.option("--max-tokens", type=int, default=256, show_default=True, help="tokens to generate at most")
-@click.option("--temperature", type=float, help="0 is greedy [default: 1]")
-@click.option("--top-p", type=float, help="probability mass kept [default: 1]")
-@click.option("--top-k", type=int, help="tokens kept; 0: all [default: 0]")
-@click.option("--seed", type=int, help="the same seed draws the same answer")
+@click.option("--temperature", type=float, help="0: always the likeliest token; above 0: drawn by chance [default: 1]")
+@click.option("--top-p", type=float, help="draw from the likeliest tokens of this probability together [default: 1]")
+@click.option("--top-k", type=int, help="draw from this many of the likeliest tokens; 0: from all [default: 0]")
+@click.option("--seed", type=int, help="the same seed draws the same answer [default: a random one]")
 @click.option("--stop", multiple=True, help="a text that ends the answer; repeatable")
-@click.option("--ignore-eos", is_flag=True, help="go on after the model's end-of-sequence token")
+@click.option("--ignore-eos", is_flag=True, help="go on after the model's end-of-sequence token, up to --max-tokens")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object with text, tokens, usage and timings")
 def generate(
     sources: Sources, prompt: str | None, local: bool, chat: bool | None, as_json: bool, **sampling: Any
@@ -40,19 +40,18 @@ def generate(
     """Stream an answer to PROMPT (or to standard input) from a running router.
 
     With --local it starts a fleet on this machine first and stops it afterwards; the engine settings below are for
-    that fleet. Otherwise --served-model-name says which of the router's models to ask.
+    that fleet. Without it only --served-model-name is of use among them: which of the router's models to ask.
 
     \b
     Examples:
-      slipstream generate "Why is the sky blue?"
-      slipstream generate --raw --temperature 0 --max-tokens 32 "The capital of France is"
-      slipstream generate --local "Hello"
+      slipstream generate --temperature 0 "What is the capital of France?"
+      slipstream generate --raw --temperature 0 --max-tokens 16 "The capital of France is"
+      slipstream generate --local "Tell me a story."
       cat notes.txt | slipstream generate --target 10.0.0.1:50051
     """
+    _check_flags(sources, local)
     config = read_settings(GenerateConfig, sources)
-    if prompt is None and sys.stdin.isatty():
-        raise click.UsageError("give a PROMPT, or pipe one in")
-    text = prompt if prompt is not None else sys.stdin.read()
+    text = _read_prompt(prompt)
     options = _options(sampling)
     if not local:
         options["model"] = config.engine.served_model_name or ""
@@ -61,6 +60,35 @@ def generate(
     if as_json:
         click.echo(json.dumps(_as_json(answer), ensure_ascii=False))
     return 0
+
+
+def _check_flags(sources: Sources, local: bool) -> None:
+    """Refuses flags that would be ignored. Variables and files serve several commands, and may say more."""
+    for one in command_settings("generate"):
+        if one.name not in sources.flags or one.name == "served_model_name":
+            continue
+        if not local and one.section == "Engine":
+            raise click.UsageError(
+                f"{one.flag} is a setting of the fleet that --local starts; a running router has its own "
+                "(which of its models to ask: --served-model-name)"
+            )
+        if local and one.name == "target":
+            raise click.UsageError(f"{one.flag} names a running router, and --local starts one of its own")
+
+
+def _read_prompt(prompt: str | None) -> str:
+    if prompt is None and sys.stdin.isatty():
+        raise click.UsageError("give a PROMPT, or pipe one in")
+    if prompt is None:
+        try:
+            prompt = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError:
+            raise click.UsageError("standard input must be UTF-8 text") from None
+        if not prompt.strip():
+            raise click.UsageError("standard input is empty: give a PROMPT, or pipe one in")
+    elif not prompt:
+        raise click.UsageError("PROMPT is empty")
+    return prompt
 
 
 def _ask(

@@ -10,8 +10,12 @@ from common.errors import UnavailableError
 
 @contextmanager
 def reaching_a_router() -> Iterator[None]:
-    """Adds what a newcomer may do about it to UnavailableError."""
+    """Adds what a newcomer may do about it when there is no connection; what a router says stands as it is."""
     try:
         yield
     except UnavailableError as error:
-        raise UnavailableError(f"{error}\nIs a router running there, and ready? `slipstream up` starts one.") from None
+        from slipstream.connection import RouterUnreachableError  # loads gRPC, as whoever raised it did
+
+        if not isinstance(error, RouterUnreachableError):
+            raise
+        raise UnavailableError(f"{error}\nIs a router running there? `slipstream up` starts one.") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from common.config import RouterConfig
 from slipstream.commands.settings_command import read_settings, settings_command
+from slipstream.ports import check_router_ports
 from slipstream.settings import Sources
 
 
@@ -11,8 +12,8 @@ from slipstream.settings import Sources
 def router(sources: Sources) -> int:
     """Run a router: it accepts requests over gRPC and over the OpenAI HTTP API and conducts them through the workers.
 
-    Workers are found in the index (--index-url), or listed (--worker), or both. The router needs the model's
-    tokenizer and chat template, so give it the --model that the workers have.
+    Workers are found through the index (--index-url), or listed (--worker), or both; one of the two is needed. The
+    router reads the model's tokenizer and chat template, so give it the --model that the workers have.
 
     \b
     Examples:
@@ -20,6 +21,7 @@ def router(sources: Sources) -> int:
       slipstream router --worker 10.0.0.2:7001 --worker 10.0.0.3:7001 --model /models/llama
     """
     config = read_settings(RouterConfig, sources)
+    check_router_ports(config)
     from router.main import run
 
     return run(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,11 @@ class SettingsCommand(click.Command):
     """Writes its options in sections: its own first, then those of each config."""
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        own = [option for option in self.get_params(context) if not isinstance(option, SettingOption)]
+        own = [
+            option
+            for option in self.get_params(context)
+            if isinstance(option, click.Option) and not isinstance(option, SettingOption)
+        ]
         settings = [option for option in self.get_params(context) if isinstance(option, SettingOption)]
         self._section("Options", own, context, formatter)
         for section, options in itertools.groupby(settings, key=lambda option: option.section):
@@ -33,7 +37,7 @@ class SettingsCommand(click.Command):
 
     @staticmethod
     def _section(
-        title: str, options: list[click.Parameter], context: click.Context, formatter: click.HelpFormatter
+        title: str, options: Sequence[click.Option], context: click.Context, formatter: click.HelpFormatter
     ) -> None:
         records = [record for option in options if (record := option.get_help_record(context)) is not None]
         if records:

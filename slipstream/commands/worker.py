@@ -7,6 +7,7 @@ import os
 from common.config import Role, WorkerConfig
 from slipstream.commands.settings_command import read_settings, settings_command
 from slipstream.cores import WORKER_ENVIRONMENT
+from slipstream.ports import check_worker_port
 from slipstream.settings import Sources
 
 
@@ -15,12 +16,16 @@ def prefill(sources: Sources) -> int:
     """Run a prefill worker: it computes the KV cache of prompts, pushes it to decode workers, and draws
     the first token.
 
+    Routers find it through the index (--index-url); without one, each router must list it (--worker).
+
     \b
     Examples:
       slipstream prefill --index-url redis://10.0.0.1:6379 --model /models/llama
-      slipstream prefill --host 0.0.0.0 --port 7001 --advertise 10.0.0.2:7001 --model /models/llama
+      slipstream prefill --host 0.0.0.0 --port 7001 --advertise 10.0.0.2:7001 \\
+                         --index-url redis://10.0.0.1:6379 --model /models/llama
     """
     config = read_settings(WorkerConfig, sources, {"role": Role.PREFILL})
+    check_worker_port(config)
     _prepare_environment()
     from prefill_worker.main import run
 
@@ -31,7 +36,8 @@ def prefill(sources: Sources) -> int:
 def decode(sources: Sources) -> int:
     """Run a decode worker: it receives the KV cache of prompts and generates their answers in a continuous batch.
 
-    With --role both it also computes the prompts by itself, and needs no prefill worker.
+    With --role both it also computes the prompts by itself, and needs no prefill worker. Routers find it through the
+    index (--index-url); without one, each router must list it (--worker).
 
     \b
     Examples:
@@ -39,6 +45,7 @@ def decode(sources: Sources) -> int:
       slipstream decode --role both --port 7001 --model /models/llama
     """
     config = read_settings(WorkerConfig, sources)
+    check_worker_port(config)
     _prepare_environment()
     from decode_worker.main import run
 

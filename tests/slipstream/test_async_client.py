@@ -77,3 +77,8 @@ async def test_the_control_calls(router: ScriptedRouter) -> None:
         assert await client.reset_prefix_cache() == 30
         assert (await client.check_integrity()).num_blocks == 100
         assert (await client.status()).workers[0].worker_id == "decode-0"
+
+
+def test_a_target_that_is_no_address_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"^target: must be host:port"):
+        AsyncClient("localhost")

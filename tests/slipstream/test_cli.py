@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 
 from slipstream import cli
@@ -48,9 +49,26 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     assert time.monotonic() - started_s < 2.0  # 0.1 s alone; the machine may be busy
 
 
+def test_ctrl_c_while_the_command_loads_is_an_exit_code() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from slipstream.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["version"]) == 0
-    assert capsys.readouterr().out.startswith("slipstream ")
+    told = capsys.readouterr().out
+    assert told.startswith("slipstream ")
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize(
@@ -65,6 +83,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["decode", "--max-model-length", "4"], "--max-model-len"),
         (["generate", "--max-tokens", "many", "x"], "--max-tokens"),
         (["status", "--target", "nowhere"], "target: must be host:port"),
+        (["generate", "--model", "x", "Hi"], "--model is a setting of the fleet that --local starts"),
+        (["generate", "--kv-memory", "1GB", "Hi"], "--kv-memory is a setting of the fleet that --local starts"),
+        (["generate", "--local", "--target", "a:1", "Hi"], "--target names a running router"),
+        (["generate", ""], "PROMPT is empty"),
+        (["up", "--policy", "x"], "policy: must be one of prefix_aware, round_robin, least_loaded, is 'x'"),
+        (["up", "--block-size", "128"], "index_stride: must be a multiple of block_size 128, is 64"),
+        (["router"], "index_url: must be given"),
         (["nonsense"], "No such command"),
     ],
 )
@@ -126,20 +151,45 @@ def test_generate_asks_for_the_model_that_it_is_told(router: ScriptedRouter) -> 
 def test_generate_without_a_router_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["generate", "--target", "127.0.0.1:1", "x"]) == 1
     shown = capsys.readouterr().err
-    assert shown.startswith("error: 127.0.0.1:1: ")
-    assert "slipstream up" in shown
+    assert shown == ("error: 127.0.0.1:1: connection refused\nIs a router running there? `slipstream up` starts one.\n")
+
+
+def test_what_a_router_says_of_itself_stands_as_it_is(
+    router: ScriptedRouter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    router.script = Script(fail_after=0, code=grpc.StatusCode.UNAVAILABLE, details="no prefill worker is ready")
+    assert cli.run(["generate", "--target", router.address, "x"]) == 1
+    assert capsys.readouterr().err == f"error: {router.address}: no prefill worker is ready\n"
+
+
+def test_cluster_settings_of_the_environment_are_for_other_commands(
+    router: ScriptedRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_MODEL", "/models/other")
+    assert cli.run(["generate", "--target", router.address, "x"]) == 0
+
+
+def generate_from_standard_input(router: ScriptedRouter, given: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "slipstream", "generate", "--target", router.address],
+        input=given,
+        capture_output=True,
+        cwd=Path(cli.__file__).parent.parent,
+    )
 
 
 def test_generate_reads_standard_input(router: ScriptedRouter) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "slipstream", "generate", "--target", router.address],
-        input="Why?",
-        capture_output=True,
-        text=True,
-        cwd=Path(cli.__file__).parent.parent,
-    )
-    assert done.stdout == "The sky is blue.\n"
-    assert router.script.requests[0].chat.messages[0].content == "Why?"
+    assert generate_from_standard_input(router, "Why, ö?".encode()).stdout == b"The sky is blue.\n"
+    assert router.script.requests[0].chat.messages[0].content == "Why, ö?"
+
+
+@pytest.mark.parametrize(("given", "message"), [(b"\n", b"standard input is empty"), (b"\xff\xfe", b"must be UTF-8")])
+def test_generate_refuses_an_input_without_a_prompt(router: ScriptedRouter, given: bytes, message: bytes) -> None:
+    done = generate_from_standard_input(router, given)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert not router.script.requests
 
 
 def test_status_prints_the_fleet(

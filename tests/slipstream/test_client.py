@@ -115,6 +115,36 @@ def test_what_the_wire_cannot_carry_names_the_field(prompt: object, options: dic
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("target", ["localhost", "http://a:1", "a:0", (), ("a:1", "b")])
+def test_a_target_that_is_no_address_is_refused_at_once(target: str | tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^target: must be "):
+        Client(target)
+
+
+def test_a_route_may_be_a_mapping(router: ScriptedRouter) -> None:
+    with Client(router.address) as client:
+        client.generate("x", route={"decode_worker": "decode-1", "decode_only": True, "exclude": ["a", "b"]})
+        client.generate("x", route={"prefill_worker": None})
+    first, second = (request.route for request in router.script.requests)
+    assert (first.decode_worker, first.decode_only, list(first.exclude)) == ("decode-1", True, ["a", "b"])
+    assert (second.prefill_worker, second.decode_only, list(second.exclude)) == ("", False, [])
+
+
+@pytest.mark.parametrize(
+    ("route", "message"),
+    [
+        ({"worker": "a"}, "route: has no 'worker'; known: prefill_worker, decode_worker, decode_only, exclude"),
+        ({"decode_worker": 7}, "route.decode_worker: can't be sent"),
+        ({"exclude": "decode-0"}, "route.exclude: must be a list"),
+        ("decode-0", "route: must be a RouteHint, or a mapping of prefill_worker"),
+    ],
+)
+def test_a_route_that_is_none_is_named(route: object, message: str) -> None:
+    with Client(unused_address()) as client, pytest.raises(InvalidRequestError) as caught:
+        client.generate("x", route=route)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(message)
+
+
 def test_an_unknown_option_is_a_type_error() -> None:
     with Client(unused_address()) as client, pytest.raises(TypeError, match="'temprature'"):
         client.generate("x", temprature=1)  # type: ignore[call-arg]

@@ -86,6 +86,9 @@ def test_settings_of_the_environment_are_not_inherited_and_the_rest_is() -> None
         ({"routers": 0}, "routers"),
         ({"role": Role.PREFILL}, "role"),
         ({"http_port": 65535, "routers": 2}, "http_port"),
+        ({"grpc_port": 6000, "http_port": 6001, "routers": 2}, "http_port"),
+        ({"policy": "fastest"}, "policy"),
+        ({"engine": EngineConfig(block_size=128)}, "index_stride"),
         ({"start_timeout_s": 0}, "start_timeout_s"),
     ],
 )

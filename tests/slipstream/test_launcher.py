@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from slipstream.launcher import Cluster, ClusterEvent
 from tests.support import fake_service
 
 PROGRAM = (sys.executable, fake_service.__file__)
-# No fake connects to it; the launcher starts no index server of its own when it is given one.
-ELSEWHERE = IndexConfig(index_url="redis://127.0.0.1:1")
+MakeCluster = Callable[..., Cluster]
 
 
 @pytest.fixture
@@ -33,20 +33,20 @@ def behave(monkeypatch: pytest.MonkeyPatch) -> Any:
     return set_behaviour
 
 
-def cluster_of(model: Path, **settings: Any) -> Cluster:
-    return Cluster(
-        ClusterConfig(**{"index": ELSEWHERE, "engine": EngineConfig(model=str(model)), **settings}), program=PROGRAM
-    )
-
-
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A folder that looks like a model; the fakes read nothing of it."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"")
-    return folder
+def cluster_of(model: Path, index_url: str) -> MakeCluster:
+    """No fake uses the index; the launcher starts no server of its own when it is given one."""
+
+    def make(*, on_event: Callable[[ClusterEvent], None] = lambda event: None, **settings: Any) -> Cluster:
+        defaults = {
+            "index": IndexConfig(index_url=index_url),
+            "engine": EngineConfig(model=str(model)),
+            "grpc_port": 0,
+            "http_port": 0,
+        }
+        return Cluster(ClusterConfig(**{**defaults, **settings}), program=PROGRAM, on_event=on_event)
+
+    return make
 
 
 def is_gone(pid: int, within_s: float = 5.0) -> bool:
@@ -61,10 +61,9 @@ def is_gone(pid: int, within_s: float = 5.0) -> bool:
     return False
 
 
-def test_a_cluster_starts_tells_and_stops(model: Path) -> None:
+def test_a_cluster_starts_tells_and_stops(cluster_of: MakeCluster) -> None:
     events: list[ClusterEvent] = []
-    config = ClusterConfig(index=ELSEWHERE, engine=EngineConfig(model=str(model)), prefill=2, routers=2)
-    with Cluster(config, program=PROGRAM, on_event=events.append) as cluster:
+    with cluster_of(prefill=2, routers=2, on_event=events.append) as cluster:
         assert [(worker.id, worker.role) for worker in cluster.workers] == [
             ("prefill-0", Role.PREFILL),
             ("prefill-1", Role.PREFILL),
@@ -80,19 +79,19 @@ def test_a_cluster_starts_tells_and_stops(model: Path) -> None:
     assert [event.name for event in events if event.text == "ready"] == ["router-0", "router-1"]
 
 
-def test_workers_own_their_cores(model: Path) -> None:
+def test_workers_own_their_cores(cluster_of: MakeCluster) -> None:
     cores = os.sched_getaffinity(0)
     if len(cores) < 2:
         pytest.skip("one core can't be divided")
-    with cluster_of(model) as cluster:
+    with cluster_of() as cluster:
         affinities = [os.sched_getaffinity(worker.pid) for worker in cluster.workers]
     assert set.union(*affinities) == cores
     assert not set.intersection(*affinities)
 
 
-def test_its_own_index_server_stops_with_it(model: Path) -> None:
+def test_its_own_index_server_stops_with_it(cluster_of: MakeCluster) -> None:
     others = {child.pid for child in psutil.Process().children()}
-    with cluster_of(model, index=IndexConfig()) as cluster:
+    with cluster_of(index=IndexConfig()) as cluster:
         assert cluster.index_url is not None
         assert cluster.index_url.startswith("redis://127.0.0.1:")
         assert not cluster.index_lost()
@@ -102,9 +101,9 @@ def test_its_own_index_server_stops_with_it(model: Path) -> None:
     assert all(is_gone(pid) for pid in servers)
 
 
-def test_a_process_that_dies_at_the_start_shows_its_log(model: Path, behave: Any) -> None:
+def test_a_process_that_dies_at_the_start_shows_its_log(cluster_of: MakeCluster, behave: Any) -> None:
     behave(decode_0="die")
-    cluster = cluster_of(model)
+    cluster = cluster_of()
     with pytest.raises(UnavailableError) as caught:
         cluster.start()
     assert "decode-0 ended with exit code 3" in str(caught.value)
@@ -113,31 +112,33 @@ def test_a_process_that_dies_at_the_start_shows_its_log(model: Path, behave: Any
     assert is_gone(cluster.child("prefill-0").pid)
 
 
-def test_a_refused_setting_is_a_config_error(model: Path, behave: Any) -> None:
+def test_a_refused_setting_is_a_config_error(cluster_of: MakeCluster, behave: Any) -> None:
     behave(decode_0="exit2")
     with pytest.raises(ConfigError, match="kv_memory: does not fit"):
-        cluster_of(model).start()
+        cluster_of().start()
 
 
 @pytest.mark.parametrize(("behaviour", "what"), [("mute", "does not serve"), ("unready", "no token yet")])
-def test_what_is_not_ready_in_time_is_named(model: Path, behave: Any, behaviour: str, what: str) -> None:
+def test_what_is_not_ready_in_time_is_named(cluster_of: MakeCluster, behave: Any, behaviour: str, what: str) -> None:
     behave(router_0=behaviour)
     with pytest.raises(UnavailableError) as caught:
-        cluster_of(model, start_timeout_s=1.0).start()
+        cluster_of(start_timeout_s=1.0).start()
     assert "router-0" in str(caught.value)
     assert what in str(caught.value)
 
 
-def test_a_process_that_ignores_sigterm_is_killed(model: Path, behave: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(
+    cluster_of: MakeCluster, behave: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("slipstream.launcher.STOP_GRACE_S", 0.3)
     behave(decode_0="stubborn")
-    with cluster_of(model) as cluster:
+    with cluster_of() as cluster:
         pid = cluster.child("decode-0").pid
     assert is_gone(pid)
 
 
-def test_a_process_that_ends_later_is_told_once(model: Path) -> None:
-    with cluster_of(model, prefill=2) as cluster:
+def test_a_process_that_ends_later_is_told_once(cluster_of: MakeCluster) -> None:
+    with cluster_of(prefill=2) as cluster:
         assert cluster.newly_ended() == []
         cluster.kill("prefill-0")
         (ended,) = cluster.newly_ended()
@@ -148,8 +149,8 @@ def test_a_process_that_ends_later_is_told_once(model: Path) -> None:
         assert cluster.missing_kind() == "prefill"
 
 
-def test_children_outlive_the_thread_that_started_them(model: Path) -> None:
-    cluster = cluster_of(model)
+def test_children_outlive_the_thread_that_started_them(cluster_of: MakeCluster) -> None:
+    cluster = cluster_of()
     thread = threading.Thread(target=cluster.start)
     thread.start()
     thread.join()
@@ -161,10 +162,10 @@ def test_children_outlive_the_thread_that_started_them(model: Path) -> None:
 
 LAUNCHER = """
 import sys, time
-from common.config import EngineConfig, IndexConfig
+from common.config import EngineConfig
 from slipstream.cluster_config import ClusterConfig
 from slipstream.launcher import Cluster
-config = ClusterConfig(engine=EngineConfig(model=sys.argv[2]), index=IndexConfig())
+config = ClusterConfig(engine=EngineConfig(model=sys.argv[2]), grpc_port=0, http_port=0)
 with Cluster(config, program=(sys.executable, sys.argv[1])) as cluster:
     print(*(worker.pid for worker in cluster.workers), "torch" in sys.modules, flush=True)
     if sys.argv[3] == "raise":

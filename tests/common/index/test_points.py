@@ -56,7 +56,7 @@ def busiest_over_mean(prompts: list[list[bytes]], rng: random.Random, num_reques
 
 
 @pytest.mark.parametrize(
-    ("num_prompts", "num_points"), [(64, 4), (64, 31), (1, 156)], ids=["64 x 256", "64 x 2,000", "1 x 10,000 tokens"]
+    ("num_prompts", "num_points"), [(64, 16), (64, 31), (1, 156)], ids=["64 x 1,000", "64 x 2,000", "1 x 10,000 tokens"]
 )
 def test_no_shard_is_hot(num_prompts: int, num_points: int) -> None:
     ratios = []

@@ -12,7 +12,8 @@ from transformers import LlamaConfig, MistralConfig
 
 from common.errors import UnsupportedModelError
 from common.model.gguf_config import GGUFHeader
-from common.model.rope import RopeConfig, inverse_frequencies
+from common.model.rope import inverse_frequencies
+from common.model.rope_config import RopeConfig
 
 HEAD_DIM = 64
 LLAMA3: dict[str, Any] = {

@@ -10,7 +10,8 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from common.errors import UnsupportedModelError
-from common.model.rope import RopeConfig, RopeType, RotaryTable, inverse_frequencies
+from common.model.rope import RotaryTable, inverse_frequencies
+from common.model.rope_config import RopeConfig, RopeType
 
 HEAD_DIM, MAX_POSITIONS = 64, 512
 VARIANTS: dict[str, dict[str, Any]] = {

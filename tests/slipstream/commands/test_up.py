@@ -16,10 +16,14 @@ from tests.support import fake_service
 
 
 def test_a_lost_process_is_told_and_the_last_of_its_kind_ends_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, index_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = ClusterConfig(
-        engine=EngineConfig(model=str(tmp_path)), index=IndexConfig(index_url="redis://127.0.0.1:1"), prefill=2
+        engine=EngineConfig(model=str(model)),
+        index=IndexConfig(index_url=index_url),
+        prefill=2,
+        grpc_port=0,
+        http_port=0,
     )
     with Cluster(config, program=(sys.executable, fake_service.__file__)) as cluster:
         cluster.kill("prefill-0")
@@ -31,14 +35,21 @@ def test_a_lost_process_is_told_and_the_last_of_its_kind_ends_it(
     assert "no prefill process is left" in shown
 
 
-def test_ctrl_c_while_starting_stops_what_was_started(tmp_path: Path) -> None:
-    # A folder without a model: workers end by themselves unless Ctrl-C is faster; nothing may be left either way.
-    command = [sys.executable, "-m", "slipstream", "up", "--model", str(tmp_path), "--grpc-port=0", "--http-port=0"]
-    up = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize(
+    "command", [("up", "--grpc-port=0", "--http-port=0"), ("generate", "--local", "Hi")], ids=["up", "generate"]
+)
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_started_is_stopped_when_the_start_is_interrupted(
+    model: Path, command: tuple[str, ...], signum: signal.Signals
+) -> None:
+    # A folder without weights: workers end by themselves unless Ctrl-C is faster; nothing may be left either way.
+    line = [sys.executable, "-m", "slipstream", *command, "--model", str(model)]
+    up = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert up.stderr is not None
-    assert "index" in up.stderr.readline()
+    while "index" not in up.stderr.readline():
+        pass
     family = psutil.Process(up.pid).children(recursive=True)
-    up.send_signal(signal.SIGINT)
+    up.send_signal(signum)
     _, shown = up.communicate(timeout=30)
     assert up.returncode in (1, 2, 130)
     assert "Traceback" not in shown.partition("the end of its log")[0]
