@@ -30,6 +30,7 @@ class ShardReader:
         self._version: bytes | None = None
         self._workers: dict[int, WorkerRef] = {}  # live slot → worker
         self._slots: dict[WorkerRef, tuple[int, bytes]] = {}  # live worker → slot, owner
+        self._records: dict[bytes, tuple[bool, WorkerRef, bytes]] = {}  # of the slot table, decoded
         self._decoded: dict[bytes | None, Holders] = {None: NOBODY}
         self._slow = OutageLog(logger, f"index shard {keys.name}")
         self._failed = False
@@ -77,7 +78,7 @@ class ShardReader:
             return False
         slot, owner = self._slots[worker]
         answer = await self._client.call(
-            "slipstream_speculate_v1", self._keys.all(slot), slot, owner, life_ms, nonce, *keys
+            "slipstream_speculate_v2", self._keys.all(slot), slot, owner, life_ms, nonce, *keys
         )
         return bool(answer >= 0)
 
@@ -86,8 +87,10 @@ class ShardReader:
         records = await self._client.command(self._keys.slots, "HGETALL", self._keys.slots)
         workers: dict[int, WorkerRef] = {}
         slots: dict[WorkerRef, tuple[int, bytes]] = {}
+        known = self._records  # of a thousand workers, one has changed
+        self._records = {record: known.get(record) or decode_record(record) for record in records.values()}
         for slot_text, record in records.items():
-            live, worker, owner = decode_record(record)
+            live, worker, owner = self._records[record]
             if live:
                 workers[int(slot_text)] = worker
                 slots[worker] = (int(slot_text), owner)

@@ -115,9 +115,9 @@ class ShardWriter:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._call("slipstream_release_v1", slot, self._owner, _nonce())
+                answer = await self._call("slipstream_release_v2", slot, self._owner, _nonce())
                 while answer != 0:
-                    answer = await self._call("slipstream_clear_v1", slot, self._config.max_batch_points, 0)
+                    answer = await self._call("slipstream_clear_v2", slot, self._config.max_batch_points, 0)
         except (IndexUnavailableError, TimeoutError) as error:
             logger.warning("entries of %s were left to the sweepers: %s", self._worker, error or "no time")
 
@@ -139,13 +139,14 @@ class ShardWriter:
 
     async def _wait(self) -> None:
         """Until there is something to tell, or a heartbeat is due."""
-        if len(self._pending) >= self._config.max_batch_points or (self._slot is None and not self.fenced):
+        if self._slot is None and not self.fenced:
             return
-        try:
-            async with asyncio.timeout(self._config.heartbeat_s * random.uniform(0.8, 1.0)):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        if not self._pending:  # `_changed` does not tell of what the last batch had no room for
+            try:
+                async with asyncio.timeout(self._config.heartbeat_s * random.uniform(0.8, 1.0)):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
         if len(self._pending) < self._config.max_batch_points and self._slot is not None:
             await asyncio.sleep(self._config.batch_delay_s)
 
@@ -180,7 +181,7 @@ class ShardWriter:
         resume = 1 if self.num_registrations else 0
         worker_id = self._worker.worker_id.encode()
         answer = await self._client.call(
-            "slipstream_register_v1", self._keys.all(), worker_id, self._owner, resume, _nonce()
+            "slipstream_register_v2", self._keys.all(), worker_id, self._owner, resume, _nonce()
         )
         if answer == FENCED:
             self.fenced = True
@@ -208,7 +209,7 @@ class ShardWriter:
         if self._slot == slot:
             self._pending = {**batch.changes, **self._pending}
 
-    async def _publish(self, slot: int, batch: _Batch, function: str = "slipstream_publish_v1") -> int:
+    async def _publish(self, slot: int, batch: _Batch, function: str = "slipstream_publish_v2") -> int:
         by_tier: tuple[list[bytes], ...] = ([], [], [])
         evicted: list[bytes] = []
         for key, tier in batch.changes.items():
@@ -218,7 +219,7 @@ class ShardWriter:
         counts = (*(len(keys) for keys in by_tier), len(evicted))
         stored = [key for keys in by_tier for key in keys]
         if not stored:
-            function = "slipstream_withdraw_v1"  # allowed on a full server
+            function = "slipstream_withdraw_v2"  # allowed on a full server
         sequence = self._sequence if batch.changes else 0
         return await self._call(function, slot, self._owner, sequence, *counts, *stored, *evicted)
 

@@ -13,6 +13,7 @@ from common.index.lookup import IndexLookup
 from common.index.points import IndexSpace, Tier, WorkerRef, decode_value
 from common.index.publisher import IndexPublisher, PublisherConfig
 from common.index.server import MIB, EmbeddedIndexConfig, EmbeddedIndexServer
+from common.index.shard_writer import WriterConfig
 from tests.support.valkey import (
     FAST,
     STRIDE,
@@ -67,6 +68,19 @@ async def test_order_within_a_batch_decides(client: IndexClient, space: IndexSpa
     publisher.publish([*evicted(keys[:1]), *stored(keys)])
     await settled(publisher)
     assert await depth(lookup, keys, worker_ref("w")) == 2
+    await publisher.stop()
+
+
+async def test_rest_of_a_burst_waits_for_no_heartbeat(
+    client: IndexClient, space: IndexSpace, lookup: IndexLookup
+) -> None:
+    config = PublisherConfig(writer=WriterConfig(max_batch_points=8, heartbeat_s=60.0))
+    publisher, keys = IndexPublisher(client, space, worker_ref("w"), config), point_keys(100)
+    publisher.start()
+    await settled(publisher)
+    publisher.publish(stored(keys))
+    await settled(publisher)
+    assert await depth(lookup, keys, worker_ref("w")) == 100
     await publisher.stop()
 
 

@@ -25,8 +25,8 @@ async def test_silent_worker_is_retired_and_its_entries_go_in_slices(client: Ind
     for shard, shard_keys in enumerate(space.shards()):
         mine = [keys[index] for index in space.places(keys).get(shard, ())]
         owner = encode_owner(silent, 0)
-        slot = await client.call("slipstream_register_v1", shard_keys.all(), b"silent", owner, 0, b"nonce---")
-        await client.call("slipstream_publish_v1", shard_keys.all(slot), slot, owner, 1, len(mine), 0, 0, 0, *mine)
+        slot = await client.call("slipstream_register_v2", shard_keys.all(), b"silent", owner, 0, b"nonce---")
+        await client.call("slipstream_publish_v2", shard_keys.all(slot), slot, owner, 1, len(mine), 0, 0, 0, *mine)
     assert (await lookup.depth(keys)).depths[silent].device_points == 200
     sweeping = asyncio.create_task(IndexSweeper(client, space, QUICK).run())
 
