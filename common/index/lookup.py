@@ -51,7 +51,17 @@ class IndexLookup:
     @property
     def degraded(self) -> bool:
         """Some shard does not answer now."""
-        return any(reader.degraded for reader in self._readers)
+        return self.num_degraded_shards > 0
+
+    @property
+    def num_degraded_shards(self) -> int:
+        """Of `num_shards`, those that don't answer now."""
+        return sum(reader.degraded for reader in self._readers)
+
+    @property
+    def degraded_s(self) -> float:
+        """Seconds since a shard stopped answering, of those that don't answer now; 0 when all do."""
+        return max(reader.degraded_s for reader in self._readers)
 
     def start(self) -> None:
         self._task.start(self._run(), "index-lookup")

@@ -34,12 +34,18 @@ class ShardReader:
         self._decoded: dict[bytes | None, Holders] = {None: NOBODY}
         self._slow = OutageLog(logger, f"index shard {keys.name}")
         self._failed = False
+        self._failed_at = 0.0
         self._probe_at = 0.0
 
     @property
     def degraded(self) -> bool:
         """The last call failed."""
         return self._failed
+
+    @property
+    def degraded_s(self) -> float:
+        """Seconds since the first of the calls that failed; 0 while the shard answers."""
+        return time.monotonic() - self._failed_at if self._failed else 0.0
 
     def may_try(self) -> bool:
         """False while the shard is known to be away, but for one call every now and then."""
@@ -53,8 +59,11 @@ class ShardReader:
     def failed(self, error: BaseException) -> None:
         if isinstance(error, TimeoutError):  # the client tells of what it could not reach
             self._slow.failed("no answer by the deadline of a lookup")
+        now = time.monotonic()
+        if not self._failed:
+            self._failed_at = now
         self._failed = True
-        self._probe_at = time.monotonic() + PROBE_INTERVAL_S
+        self._probe_at = now + PROBE_INTERVAL_S
 
     def succeeded(self) -> None:
         self._slow.succeeded()

@@ -60,9 +60,11 @@ class ShardWriter:
         self._pending: dict[bytes, Tier | None] = {}
         self._slot: int | None = None
         self._sequence = 0
+        self._num_in_flight = 0
         self._changed = asyncio.Event()
         self._full = OutageLog(logger, f"index shard {keys.name}")
         self.connected = False
+        self._away_since = time.monotonic()
         self.fenced = False
         self.num_registrations = 0
         self.num_refused = 0  # points that a full server did not take
@@ -75,7 +77,15 @@ class ShardWriter:
 
     @property
     def num_pending(self) -> int:
-        return len(self._pending)
+        """Changes that the server has not confirmed."""
+        if self.fenced:
+            return 0
+        return len(self._held) if self._slot is None else len(self._pending) + self._num_in_flight
+
+    @property
+    def away_s(self) -> float:
+        """Seconds that the shard has not answered for, counted from the start before it first did; 0 while it does."""
+        return 0.0 if self.connected else time.monotonic() - self._away_since
 
     def store(self, key: bytes, tier: Tier) -> None:
         if self._held.get(key) != tier:
@@ -101,6 +111,8 @@ class ShardWriter:
                 self.connected = True
                 backoff_s = self._config.min_backoff_s
             except IndexUnavailableError:
+                if self.connected:
+                    self._away_since = time.monotonic()
                 self.connected = False
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
                 backoff_s = min(2 * backoff_s, self._config.max_backoff_s)
@@ -159,6 +171,7 @@ class ShardWriter:
                 return
         slot = self._slot
         batch = self._next_batch()
+        self._num_in_flight = len(batch.changes)
         try:
             num_held = await self._publish(slot, batch)
         except IndexFullError:
@@ -168,6 +181,8 @@ class ShardWriter:
         except BaseException:
             self._put_back(slot, batch)
             raise
+        finally:
+            self._num_in_flight = 0
         if self._slot != slot:
             return  # given up while the call was under way
         if num_held == FENCED:

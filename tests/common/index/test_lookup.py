@@ -120,6 +120,7 @@ async def test_killed_server_degrades_the_lookup_and_its_return_heals_it(space: 
         publisher.publish(stored(keys))
         await settled(publisher)
         assert len((await lookup.depth(keys)).depths) == 1
+        assert (lookup.num_degraded_shards, lookup.degraded_s, publisher.stats().away_s) == (0, 0.0, 0.0)
         os.kill(server.pid, signal.SIGKILL)
 
         async def is_degraded() -> bool:
@@ -128,6 +129,13 @@ async def test_killed_server_degrades_the_lookup_and_its_return_heals_it(space: 
         await eventually(is_degraded)
         result = await lookup.depth(keys)
         assert (dict(result.depths), result.degraded) == ({}, True)
+
+        async def all_shards_away() -> bool:
+            return lookup.num_degraded_shards == publisher.stats().num_away_shards == space.num_shards
+
+        await eventually(all_shards_away)
+        assert lookup.degraded_s > 0.0
+        assert publisher.stats().away_s > 0.0
         assert not await lookup.speculate(worker_ref("w"), keys)
     with EmbeddedIndexServer(EmbeddedIndexConfig(port=port)):
 
@@ -136,7 +144,9 @@ async def test_killed_server_degrades_the_lookup_and_its_return_heals_it(space: 
             return not result.degraded and len(result.depths) == 1
 
         await eventually(healed)
-        assert not lookup.degraded
+        await settled(publisher)
+        assert (lookup.num_degraded_shards, lookup.degraded_s) == (0, 0.0)
+        assert (publisher.stats().num_away_shards, publisher.stats().away_s) == (0, 0.0)
         await publisher.stop()
         await lookup.stop()
     await client.close()
