@@ -62,19 +62,18 @@ async def test_short_silence_wipes_nothing(client: IndexClient, space: IndexSpac
 
 
 async def test_a_thousand_sweepers_ask_little_more_often_than_ten(client: IndexClient, space: IndexSpace) -> None:
-    shard = space.shards()[0]
-    for number in range(400):
-        owner = encode_owner(worker_ref(f"w{number}"), 0)
-        await client.call("slipstream_register_v2", shard.all(), f"w{number}", owner, 0, b"nonce---")
-    assert await IndexSweeper(client, space, QUICK).sweep(shard) == 400
+    for shard in space.shards():
+        for number in range(400):
+            owner = encode_owner(worker_ref(f"w{number}"), 0)
+            await client.call("slipstream_register_v2", shard.all(), f"w{number}", owner, 0, b"nonce---")
+        assert await IndexSweeper(client, space, QUICK).sweep(shard) == 400
     config = SweeperConfig(interval_s=0.02)
     sweeping = [asyncio.create_task(IndexSweeper(client, space, config).run()) for _ in range(40)]
     await asyncio.sleep(0.2)  # they have learned how many they are
     before = await num_calls(client)
     await asyncio.sleep(1.0)
-    assert (
-        await num_calls(client) - before < 3 * 40 * space.num_shards
-    )  # 1,600 per shard when each goes at its interval
+    # 1,600 per shard when each goes at its interval
+    assert await num_calls(client) - before < 120 * space.num_shards
     for task in sweeping:
         task.cancel()
     await asyncio.gather(*sweeping, return_exceptions=True)
