@@ -16,7 +16,7 @@ PIP_ARGS ?=
 # Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
 ARGS ?=
 
-.PHONY: help install up test check format protos docs constraints exactness wheel clean
+.PHONY: help install up test check format protos docs constraints exactness bench-index soak wheel clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -63,6 +63,12 @@ constraints: install  ## Pin what is installed now in the constraints file
 
 exactness: install  ## Compare with transformers token by token (most of an hour on two cores)
 	$(BIN)/python -m benchmarks.exactness $(ARGS)
+
+bench-index: install  ## Measure the prefix index, with a verdict (half a minute)
+	$(BIN)/python -m benchmarks.index_cost $(ARGS)
+
+soak: install  ## 1,000 fake workers on one index for 10 minutes, with a verdict; ARGS="--seconds 120" for less
+	$(BIN)/python -m benchmarks.index_soak $(ARGS)
 
 wheel: install  ## Build a wheel in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -14,24 +14,25 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from common.address import without_password
 from common.errors import ConfigError, UnavailableError
+from common.index.cluster import Cluster
 from common.index.outage_log import OutageLog
+from common.index.packing import pack_in_c
 
 logger = logging.getLogger(__name__)
 
 CLUSTER_SHARDS = 12  # divisible by 1, 2, 3, 4, 6 and 12 primaries
 
-# What redis-py raises when the server is at fault; the second one when no node of a cluster can be reached.
-FAULTS = (RedisError, RedisClusterException, OSError)
+FAULTS = (RedisError, OSError)  # what redis-py raises when the server is at fault
 
 Argument = bytes | str | int
 
@@ -52,7 +53,7 @@ class IndexClient:
     server is logged here, once for all that use it.
     """
 
-    def __init__(self, redis: Redis | RedisCluster, num_shards: int, address: str) -> None:
+    def __init__(self, redis: Redis | Cluster, num_shards: int, address: str) -> None:
         self._redis = redis
         self.num_shards = num_shards
         self._outage = OutageLog(logger, f"index server {address}")
@@ -75,8 +76,8 @@ class IndexClient:
         scheme = urlsplit(url).scheme
         try:
             if scheme in ("redis+cluster", "rediss+cluster"):
-                cluster = RedisCluster.from_url(
-                    url.replace("+cluster", "", 1), max_connections=max_connections, **options
+                cluster = Cluster(
+                    url.replace("+cluster", "", 1), max_connections=max_connections, timeout=timeout_s, **options
                 )
                 return cls(cluster, num_shards or CLUSTER_SHARDS, address)
             if scheme == "unix":
@@ -84,7 +85,9 @@ class IndexClient:
             pool = BlockingConnectionPool.from_url(url, max_connections=max_connections, timeout=timeout_s, **options)
         except ValueError as error:
             raise ConfigError("index_url", f"{error}, is {address!r}") from None
-        return cls(Redis.from_pool(pool), num_shards or 1, address)
+        redis = Redis.from_pool(pool)
+        pack_in_c(redis)
+        return cls(redis, num_shards or 1, address)
 
     async def command(self, key: bytes, *arguments: Argument) -> Any:
         """One command on the node that holds `key`. Raises IndexUnavailableError."""
@@ -126,7 +129,7 @@ class IndexClient:
 
     def _part(self, key: bytes) -> int:
         """Nodes of a cluster fail apart."""
-        return int(key_slot(key)) if isinstance(self._redis, RedisCluster) else 0
+        return int(key_slot(key)) if isinstance(self._redis, Cluster) else 0
 
     async def _execute(self, key: bytes, arguments: Sequence[Argument]) -> Any:
         task = asyncio.current_task()
@@ -141,12 +144,9 @@ class IndexClient:
                 raise asyncio.CancelledError
 
     async def _send(self, key: bytes, arguments: Sequence[Argument]) -> Any:
+        if isinstance(self._redis, Cluster):
+            return await self._redis.execute(key_slot(key), arguments)
         execute: Callable[..., Awaitable[Any]] = self._redis.execute_command
-        if isinstance(self._redis, RedisCluster):
-            # Given the node, redis-py neither parses the command nor asks the server where its keys are.
-            await self._redis.initialize()
-            node = self._redis.nodes_manager.get_node_from_slot(key_slot(key))
-            return await execute(*arguments, target_nodes=node)
         return await execute(*arguments)
 
     async def _load_functions(self, key: bytes) -> None:

@@ -1,4 +1,4 @@
-#!lua name=slipstream_index_v1
+#!lua name=slipstream_index_v2
 
 -- The fenced writes of the global prefix index, and its membership leases. docs/index.md has the schema.
 -- Any change of behaviour takes a new version in the library's and the functions' names, so that two versions
@@ -260,14 +260,15 @@ local function clear(keys, args)
 end
 
 -- args: milliseconds after which a silent worker is dead, milliseconds until the next sweep of this shard, nonce.
--- Ends speculations, retires the dead, frees cooled slots. Returns slots that want clearing, none
--- when another sweep was just now.
+-- Ends speculations, retires the dead, frees cooled slots. Returns the number of live workers, by which callers set
+-- their pace, and some of the slots that want clearing, none when another sweep was just now.
 local function sweep(keys, args)
   local k = names(keys)
   local now, dead_after = now_ms(), tonumber(args[1])
   local last = tonumber(redis.call('HGET', k.meta, 'swept_at') or '0')
+  local num_live = redis.call('ZCARD', k.beats)
   if now < last + tonumber(args[2]) then
-    return {}
+    return {num_live}
   end
   redis.call('HSET', k.meta, 'swept_at', now)
   local none_overdue = expire_guesses(k, now, 64)
@@ -285,7 +286,7 @@ local function sweep(keys, args)
       redis.call('HSET', k.points, VERSION, args[3])
     end
   end
-  return redis.call('SRANDMEMBER', k.dirty, 16)
+  return {num_live, unpack(redis.call('SRANDMEMBER', k.dirty, 16))}
 end
 
 -- args: slot, owner, life in milliseconds, nonce, then the keys. Enters a worker, for a short life, at points
@@ -304,17 +305,25 @@ local function speculate(keys, args)
     local stop = math.min(start + CHUNK - 1, #args)
     local values = redis.call('HMGET', k.points, unpack(args, start, stop))
     local changes, untils, guessed = {}, {}, {}
+    local num_changes, num_guessed = 0, 0
     for i = 1, stop - start + 1 do
-      local value, key = values[i] or '', args[start + i - 1]
-      local place, held = find(value, slot)
+      local value, key = values[i], args[start + i - 1]
+      local place, held = nil, nil
+      if value == bytes then
+        held = SPECULATIVE
+      elseif value then
+        place, held = find(value, slot)
+      end
       if not held then
-        changes[#changes + 1] = key
-        changes[#changes + 1] = splice(value, place, held, bytes)
+        changes[num_changes + 1] = key
+        changes[num_changes + 2] = value and splice(value, place, nil, bytes) or bytes
+        num_changes = num_changes + 2
       end
       if not held or held == SPECULATIVE then
-        guessed[#guessed + 1] = key
-        untils[#untils + 1] = slot_bytes .. key
-        untils[#untils + 1] = ends
+        num_guessed = num_guessed + 1
+        guessed[num_guessed] = key
+        untils[2 * num_guessed - 1] = slot_bytes .. key
+        untils[2 * num_guessed] = ends
       end
     end
     if #changes > 0 then
@@ -384,13 +393,13 @@ local function members(keys, args)
 end
 
 -- 'allow-oom': what frees memory, or keeps what is there, must work on a full server.
-redis.register_function('slipstream_publish_v1', publish)
-redis.register_function{function_name = 'slipstream_withdraw_v1', callback = publish, flags = {'allow-oom'}}
-redis.register_function('slipstream_register_v1', register)
-redis.register_function{function_name = 'slipstream_release_v1', callback = release, flags = {'allow-oom'}}
-redis.register_function{function_name = 'slipstream_clear_v1', callback = clear, flags = {'allow-oom'}}
-redis.register_function{function_name = 'slipstream_sweep_v1', callback = sweep, flags = {'allow-oom'}}
-redis.register_function('slipstream_speculate_v1', speculate)
-redis.register_function{function_name = 'slipstream_join_v1', callback = join, flags = {'allow-oom'}}
-redis.register_function{function_name = 'slipstream_leave_v1', callback = leave, flags = {'allow-oom'}}
-redis.register_function{function_name = 'slipstream_members_v1', callback = members, flags = {'allow-oom'}}
+redis.register_function('slipstream_publish_v2', publish)
+redis.register_function{function_name = 'slipstream_withdraw_v2', callback = publish, flags = {'allow-oom'}}
+redis.register_function('slipstream_register_v2', register)
+redis.register_function{function_name = 'slipstream_release_v2', callback = release, flags = {'allow-oom'}}
+redis.register_function{function_name = 'slipstream_clear_v2', callback = clear, flags = {'allow-oom'}}
+redis.register_function{function_name = 'slipstream_sweep_v2', callback = sweep, flags = {'allow-oom'}}
+redis.register_function('slipstream_speculate_v2', speculate)
+redis.register_function{function_name = 'slipstream_join_v2', callback = join, flags = {'allow-oom'}}
+redis.register_function{function_name = 'slipstream_leave_v2', callback = leave, flags = {'allow-oom'}}
+redis.register_function{function_name = 'slipstream_members_v2', callback = members, flags = {'allow-oom'}}

@@ -51,7 +51,17 @@ class IndexLookup:
     @property
     def degraded(self) -> bool:
         """Some shard does not answer now."""
-        return any(reader.degraded for reader in self._readers)
+        return self.num_degraded_shards > 0
+
+    @property
+    def num_degraded_shards(self) -> int:
+        """Of `num_shards`, those that don't answer now."""
+        return sum(reader.degraded for reader in self._readers)
+
+    @property
+    def degraded_s(self) -> float:
+        """Seconds since a shard stopped answering, of those that don't answer now; 0 when all do."""
+        return max(reader.degraded_s for reader in self._readers)
 
     def start(self) -> None:
         self._task.start(self._run(), "index-lookup")
@@ -69,7 +79,7 @@ class IndexLookup:
             degraded = points is None
         else:
             filled: list[Holders | None] = [None] * len(keys)
-            reads = (self._read(shard, keys, indices, filled) for shard, indices in self._places(keys).items())
+            reads = (self._read(shard, keys, indices, filled) for shard, indices in self._space.places(keys).items())
             degraded = not all(await asyncio.gather(*reads))
             points = filled
         return LookupResult(depths=walk(points or ()), num_points=len(keys), degraded=degraded)
@@ -90,7 +100,7 @@ class IndexLookup:
             await asyncio.gather(
                 *(
                     tell(self._readers[shard], [keys[index] for index in indices])
-                    for shard, indices in self._places(keys).items()
+                    for shard, indices in self._space.places(keys).items()
                 )
             )
         )
@@ -137,10 +147,3 @@ class IndexLookup:
                 if time.monotonic() - asked <= self._deadline_s:
                     reader.succeeded()
             await asyncio.sleep(REFRESH_S * random.uniform(0.8, 1.2))
-
-    def _places(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
-        """Shard → indices of its keys."""
-        places: dict[int, list[int]] = {}
-        for index, key in enumerate(keys):
-            places.setdefault(self._space.shard_of(key), []).append(index)
-        return places

@@ -57,7 +57,7 @@ class Membership:
         while True:
             try:
                 answer = await self._client.call(
-                    "slipstream_members_v1", self._keys, watch.version, secrets.token_bytes(8)
+                    "slipstream_members_v2", self._keys, watch.version, secrets.token_bytes(8)
                 )
             except IndexUnavailableError:
                 pass  # the last known workers stay
@@ -103,7 +103,7 @@ class Lease:
         try:
             async with asyncio.timeout(2.0):
                 await self._client.call(
-                    "slipstream_leave_v1", self._keys, self._worker_id, self._incarnation, secrets.token_bytes(8)
+                    "slipstream_leave_v2", self._keys, self._worker_id, self._incarnation, secrets.token_bytes(8)
                 )
         except (IndexUnavailableError, TimeoutError) as error:
             logger.warning("the registration was left to run out: %s", error or "no answer")
@@ -114,7 +114,7 @@ class Lease:
             pause_s = self._lease_s / 3
             try:
                 answer = await self._client.call(
-                    "slipstream_join_v1",
+                    "slipstream_join_v2",
                     self._keys,
                     self._worker_id,
                     self._incarnation,

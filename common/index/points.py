@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+from math import gcd
 from typing import NamedTuple
 
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
@@ -21,6 +22,7 @@ from common.request import WorkerId
 KEY_BYTES = 16
 MAX_SLOTS = 1 << 14
 MAX_SHARDS = 256
+HASHED_ROUNDS = 2  # fewer make one shared prompt more even, more make many prompts of equal length more even
 VERSION_FIELD = b"v"  # field of the points hash, beside 16-byte keys, that changes with the slot table
 
 
@@ -82,6 +84,8 @@ class IndexSpace:
     namespace: str
     index_stride: int  # tokens
     num_shards: int = 1
+    # Neighbouring points go to different nodes of a cluster, which hold runs of shards.
+    _step: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not NAMESPACE.fullmatch(self.namespace):
@@ -90,6 +94,8 @@ class IndexSpace:
             raise ConfigError("index_stride", f"must be at least 1, is {self.index_stride}")
         if not 1 <= self.num_shards <= MAX_SHARDS:
             raise ConfigError("index_url", f"shards must be from 1 to {MAX_SHARDS}, is {self.num_shards}")
+        candidates = range(self.num_shards // 3 + 1, self.num_shards + 2)
+        object.__setattr__(self, "_step", next(step for step in candidates if gcd(step, self.num_shards) == 1))
 
     def is_point(self, num_tokens: int) -> bool:
         return num_tokens > 0 and num_tokens % self.index_stride == 0
@@ -100,9 +106,26 @@ class IndexSpace:
         blocks_per_point = self.index_stride // block_size
         return list(block_keys[blocks_per_point - 1 :: blocks_per_point])
 
-    def shard_of(self, key: bytes) -> int:
-        """A point's own key decides, so that one prompt that all requests share is spread as well."""
-        return 0 if self.num_shards == 1 else int.from_bytes(key[:4], "little") % self.num_shards
+    def shard_of(self, key: bytes, index: int) -> int:
+        """`index`: how many points of the same prompt are shorter.
+
+        A prompt's first points are spread by their keys, so that many short prompts load all shards alike; the
+        further ones go round, so that one long prompt that all requests share does too. Keys alone would give the
+        busiest of 12 shards 1.4 times the mean for a prompt of 10,000 tokens.
+        """
+        if index >= HASHED_ROUNDS * self.num_shards:
+            return index * self._step % self.num_shards
+        return int.from_bytes(key[:4], "little") % self.num_shards
+
+    def places(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
+        """Shard → indices of its keys among the points of a prompt, shortest prefix first."""
+        num_shards, num_hashed = self.num_shards, HASHED_ROUNDS * self.num_shards
+        places: dict[int, list[int]] = {}
+        for index, key in enumerate(keys[:num_hashed]):
+            places.setdefault(self.shard_of(key, index), []).append(index)
+        for first in range(num_hashed, min(num_hashed + num_shards, len(keys))):
+            places.setdefault(first * self._step % num_shards, []).extend(range(first, len(keys), num_shards))
+        return places
 
     def shards(self) -> tuple[ShardKeys, ...]:
         """Keys of each shard. Their tags are chosen so that the shards lie evenly over a cluster's hash slots."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from common.index.points import Tier, WorkerRef
@@ -20,8 +19,7 @@ class Holders(NamedTuple):
 NOBODY = Holders((frozenset(),) * NUM_TIERS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefixDepth:
+class PrefixDepth(NamedTuple):
     """Leading points that one worker holds; each count contains the one before."""
 
     device_points: int
@@ -36,21 +34,20 @@ def walk(points: Sequence[Holders | None]) -> dict[WorkerRef, PrefixDepth]:
     None is a point whose shard did not answer: whoever holds a deeper one holds it too, since workers evict
     the deepest first.
     """
-    distinct = [point for point in {id(point): point for point in points}.values() if point is not None]
+    distinct = [point for point in dict(zip(map(id, points), points, strict=True)).values() if point is not None]
     depths: list[dict[WorkerRef, int]] = []
     for tier in Tier:
         same = tier > 0 and all(point.within[tier] is point.within[tier - 1] for point in distinct)
         depths.append(depths[-1] if same else _depths(points, tier))
     device, host, disk, speculative = depths
-    return {
-        worker: PrefixDepth(
-            device_points=device.get(worker, 0),
-            host_points=host.get(worker, 0),
-            disk_points=disk.get(worker, 0),
-            speculative_points=depth,
-        )
-        for worker, depth in speculative.items()
-    }
+    made: dict[tuple[int, int, int, int], PrefixDepth] = {}  # of a thousand holders, most are equal
+    found: dict[WorkerRef, PrefixDepth] = {}
+    for worker, depth in speculative.items():
+        counts = (device.get(worker, 0), host.get(worker, 0), disk.get(worker, 0), depth)
+        if counts not in made:
+            made[counts] = PrefixDepth(*counts)
+        found[worker] = made[counts]
+    return found
 
 
 def holders_of(entries: dict[WorkerRef, Tier]) -> Holders:

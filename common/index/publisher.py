@@ -43,10 +43,12 @@ class PublisherStats:
     """Counters since the start, and the state now."""
 
     num_points: int  # held and published, or about to be
-    num_pending: int  # changes that the server does not know yet
+    num_pending: int  # changes that the server has not confirmed
     num_dropped: int  # points not published: limit of this worker, or memory of the server
     num_registrations: int  # over all shards; above num_shards: something was lost and told again
     connected: bool  # every shard answers
+    num_away_shards: int  # shards that don't, or have not yet
+    away_s: float  # seconds since the first of these stopped answering; 0 when all answer
     fenced: bool  # a later start of this worker took its place
 
 
@@ -88,7 +90,7 @@ class IndexPublisher:
             if not self._space.is_point(event.num_tokens):
                 continue
             assert len(event.key) == KEY_BYTES
-            writer = self._writers[self._space.shard_of(event.key)]
+            writer = self._writers[self._space.shard_of(event.key, event.num_tokens // self._space.index_stride - 1)]
             held = event.key in writer
             if event.kind == "evicted":
                 writer.evict(event.key)
@@ -110,6 +112,8 @@ class IndexPublisher:
             num_dropped=self._num_dropped + sum(writer.num_refused for writer in self._writers),
             num_registrations=sum(writer.num_registrations for writer in self._writers),
             connected=all(writer.connected for writer in self._writers),
+            num_away_shards=sum(not writer.connected for writer in self._writers),
+            away_s=max(writer.away_s for writer in self._writers),
             fenced=any(writer.fenced for writer in self._writers),
         )
 

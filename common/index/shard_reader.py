@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from common.index.client import IndexClient
 from common.index.outage_log import OutageLog
-from common.index.points import VERSION_FIELD, ShardKeys, Tier, WorkerRef, decode_record, decode_value
+from common.index.points import VERSION_FIELD, ShardKeys, WorkerRef, decode_record, decode_value
 from common.index.prefix_walk import NOBODY, Holders, holders_of
 
 logger = logging.getLogger(__name__)
@@ -30,15 +30,22 @@ class ShardReader:
         self._version: bytes | None = None
         self._workers: dict[int, WorkerRef] = {}  # live slot → worker
         self._slots: dict[WorkerRef, tuple[int, bytes]] = {}  # live worker → slot, owner
+        self._records: dict[bytes, tuple[bool, WorkerRef, bytes]] = {}  # of the slot table, decoded
         self._decoded: dict[bytes | None, Holders] = {None: NOBODY}
         self._slow = OutageLog(logger, f"index shard {keys.name}")
         self._failed = False
+        self._failed_at = 0.0
         self._probe_at = 0.0
 
     @property
     def degraded(self) -> bool:
         """The last call failed."""
         return self._failed
+
+    @property
+    def degraded_s(self) -> float:
+        """Seconds since the first of the calls that failed; 0 while the shard answers."""
+        return time.monotonic() - self._failed_at if self._failed else 0.0
 
     def may_try(self) -> bool:
         """False while the shard is known to be away, but for one call every now and then."""
@@ -52,8 +59,11 @@ class ShardReader:
     def failed(self, error: BaseException) -> None:
         if isinstance(error, TimeoutError):  # the client tells of what it could not reach
             self._slow.failed("no answer by the deadline of a lookup")
+        now = time.monotonic()
+        if not self._failed:
+            self._failed_at = now
         self._failed = True
-        self._probe_at = time.monotonic() + PROBE_INTERVAL_S
+        self._probe_at = now + PROBE_INTERVAL_S
 
     def succeeded(self) -> None:
         self._slow.succeeded()
@@ -67,10 +77,9 @@ class ShardReader:
             return [NOBODY] * len(keys)  # empty, or just flushed
         if version != self._version:
             await self._refresh(version)
-        answer = list(map(self._decoded.get, values))
-        return [
-            self._decode(value) if holders is None else holders for value, holders in zip(values, answer, strict=True)
-        ]
+        if unknown := set(values).difference(self._decoded):
+            self._decode(unknown, values)
+        return list(map(self._decoded.__getitem__, values))
 
     async def speculate(self, worker: WorkerRef, keys: Sequence[bytes], life_ms: int, nonce: bytes) -> bool:
         """True when entered, False where the worker owns no slot. Raises IndexUnavailableError."""
@@ -78,7 +87,7 @@ class ShardReader:
             return False
         slot, owner = self._slots[worker]
         answer = await self._client.call(
-            "slipstream_speculate_v1", self._keys.all(slot), slot, owner, life_ms, nonce, *keys
+            "slipstream_speculate_v2", self._keys.all(slot), slot, owner, life_ms, nonce, *keys
         )
         return bool(answer >= 0)
 
@@ -87,22 +96,20 @@ class ShardReader:
         records = await self._client.command(self._keys.slots, "HGETALL", self._keys.slots)
         workers: dict[int, WorkerRef] = {}
         slots: dict[WorkerRef, tuple[int, bytes]] = {}
+        known = self._records  # of a thousand workers, one has changed
+        self._records = {record: known.get(record) or decode_record(record) for record in records.values()}
         for slot_text, record in records.items():
-            live, worker, owner = decode_record(record)
+            live, worker, owner = self._records[record]
             if live:
                 workers[int(slot_text)] = worker
                 slots[worker] = (int(slot_text), owner)
         self._version, self._workers, self._slots = version, workers, slots
         self._decoded = {None: NOBODY}
 
-    def _decode(self, value: bytes) -> Holders:
-        entries: dict[WorkerRef, Tier] = {}
-        for slot, tier in decode_value(value).items():
-            worker = self._workers.get(slot)
-            if worker is not None:
-                entries[worker] = tier
-        if len(self._decoded) >= MAX_DECODED:
+    def _decode(self, unknown: set[bytes], values: Sequence[bytes]) -> None:
+        if len(self._decoded) + len(unknown) > MAX_DECODED:
             self._decoded = {None: NOBODY}
-        holders = holders_of(entries) if entries else NOBODY
-        self._decoded[value] = holders
-        return holders
+            unknown = set(values).difference(self._decoded)
+        for value in unknown:
+            entries = {self._workers[slot]: tier for slot, tier in decode_value(value).items() if slot in self._workers}
+            self._decoded[value] = holders_of(entries) if entries else NOBODY

@@ -60,9 +60,11 @@ class ShardWriter:
         self._pending: dict[bytes, Tier | None] = {}
         self._slot: int | None = None
         self._sequence = 0
+        self._num_in_flight = 0
         self._changed = asyncio.Event()
         self._full = OutageLog(logger, f"index shard {keys.name}")
         self.connected = False
+        self._away_since = time.monotonic()
         self.fenced = False
         self.num_registrations = 0
         self.num_refused = 0  # points that a full server did not take
@@ -75,7 +77,15 @@ class ShardWriter:
 
     @property
     def num_pending(self) -> int:
-        return len(self._pending)
+        """Changes that the server has not confirmed."""
+        if self.fenced:
+            return 0
+        return len(self._held) if self._slot is None else len(self._pending) + self._num_in_flight
+
+    @property
+    def away_s(self) -> float:
+        """Seconds that the shard has not answered for, counted from the start before it first did; 0 while it does."""
+        return 0.0 if self.connected else time.monotonic() - self._away_since
 
     def store(self, key: bytes, tier: Tier) -> None:
         if self._held.get(key) != tier:
@@ -101,6 +111,8 @@ class ShardWriter:
                 self.connected = True
                 backoff_s = self._config.min_backoff_s
             except IndexUnavailableError:
+                if self.connected:
+                    self._away_since = time.monotonic()
                 self.connected = False
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
                 backoff_s = min(2 * backoff_s, self._config.max_backoff_s)
@@ -115,9 +127,9 @@ class ShardWriter:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._call("slipstream_release_v1", slot, self._owner, _nonce())
+                answer = await self._call("slipstream_release_v2", slot, self._owner, _nonce())
                 while answer != 0:
-                    answer = await self._call("slipstream_clear_v1", slot, self._config.max_batch_points, 0)
+                    answer = await self._call("slipstream_clear_v2", slot, self._config.max_batch_points, 0)
         except (IndexUnavailableError, TimeoutError) as error:
             logger.warning("entries of %s were left to the sweepers: %s", self._worker, error or "no time")
 
@@ -139,13 +151,14 @@ class ShardWriter:
 
     async def _wait(self) -> None:
         """Until there is something to tell, or a heartbeat is due."""
-        if len(self._pending) >= self._config.max_batch_points or (self._slot is None and not self.fenced):
+        if self._slot is None and not self.fenced:
             return
-        try:
-            async with asyncio.timeout(self._config.heartbeat_s * random.uniform(0.8, 1.0)):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        if not self._pending:  # `_changed` does not tell of what the last batch had no room for
+            try:
+                async with asyncio.timeout(self._config.heartbeat_s * random.uniform(0.8, 1.0)):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
         if len(self._pending) < self._config.max_batch_points and self._slot is not None:
             await asyncio.sleep(self._config.batch_delay_s)
 
@@ -158,6 +171,7 @@ class ShardWriter:
                 return
         slot = self._slot
         batch = self._next_batch()
+        self._num_in_flight = len(batch.changes)
         try:
             num_held = await self._publish(slot, batch)
         except IndexFullError:
@@ -167,6 +181,8 @@ class ShardWriter:
         except BaseException:
             self._put_back(slot, batch)
             raise
+        finally:
+            self._num_in_flight = 0
         if self._slot != slot:
             return  # given up while the call was under way
         if num_held == FENCED:
@@ -180,7 +196,7 @@ class ShardWriter:
         resume = 1 if self.num_registrations else 0
         worker_id = self._worker.worker_id.encode()
         answer = await self._client.call(
-            "slipstream_register_v1", self._keys.all(), worker_id, self._owner, resume, _nonce()
+            "slipstream_register_v2", self._keys.all(), worker_id, self._owner, resume, _nonce()
         )
         if answer == FENCED:
             self.fenced = True
@@ -208,7 +224,7 @@ class ShardWriter:
         if self._slot == slot:
             self._pending = {**batch.changes, **self._pending}
 
-    async def _publish(self, slot: int, batch: _Batch, function: str = "slipstream_publish_v1") -> int:
+    async def _publish(self, slot: int, batch: _Batch, function: str = "slipstream_publish_v2") -> int:
         by_tier: tuple[list[bytes], ...] = ([], [], [])
         evicted: list[bytes] = []
         for key, tier in batch.changes.items():
@@ -218,7 +234,7 @@ class ShardWriter:
         counts = (*(len(keys) for keys in by_tier), len(evicted))
         stored = [key for keys in by_tier for key in keys]
         if not stored:
-            function = "slipstream_withdraw_v1"  # allowed on a full server
+            function = "slipstream_withdraw_v2"  # allowed on a full server
         sequence = self._sequence if batch.changes else 0
         return await self._call(function, slot, self._owner, sequence, *counts, *stored, *evicted)
 

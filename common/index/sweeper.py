@@ -26,6 +26,7 @@ class SweeperConfig:
     dead_after_s: float = 30.0  # seconds without a heartbeat; a blip must not wipe a warm worker
     slice_points: int = 256
     slice_interval_s: float = 0.005  # 51,200 points/s and shard at most
+    num_busy: int = 8  # sweepers that go at `interval_s`; of more, each goes the more slowly
 
 
 class IndexSweeper:
@@ -42,19 +43,28 @@ class IndexSweeper:
                 group.create_task(self._keep_sweeping(keys))
 
     async def _keep_sweeping(self, keys: ShardKeys) -> None:
+        pause_s = self._config.interval_s
         while True:
-            await asyncio.sleep(self._config.interval_s * random.uniform(1.0, 1.5))
+            await asyncio.sleep(pause_s * random.uniform(0.75, 1.25))
             try:
-                await self.sweep(keys)
+                pause_s = self._pause_s(await self.sweep(keys))
             except IndexUnavailableError as error:
                 logger.debug("index housekeeping waits: %s", error)
                 await asyncio.sleep(1.0)
 
-    async def sweep(self, keys: ShardKeys) -> None:
-        """One round on one shard, unless another sweeper had one just now. Raises IndexUnavailableError."""
+    def _pause_s(self, num_workers: int) -> float:
+        """So that a thousand workers ask little more often than ten, and a tenth of them left alive is enough."""
         config = self._config
-        retired = await self._client.call(
-            "slipstream_sweep_v1",
+        return min(config.interval_s * max(1.25, num_workers / config.num_busy), config.dead_after_s / 8)
+
+    async def sweep(self, keys: ShardKeys) -> int:
+        """One round on one shard, unless another sweeper had one just now. Returns the number of live workers.
+
+        Raises IndexUnavailableError.
+        """
+        config = self._config
+        num_workers, *retired = await self._client.call(
+            "slipstream_sweep_v2",
             keys.all(),
             round(config.dead_after_s * 1000),
             round(config.interval_s * 1000),
@@ -62,14 +72,15 @@ class IndexSweeper:
         )
         for slot in retired:
             if not await self._clear(keys, int(slot)):
-                return
+                break
+        return int(num_workers)
 
     async def _clear(self, keys: ShardKeys, slot: int) -> bool:
         """Slice by slice. False when another sweeper has taken the next slice."""
         interval_ms = round(self._config.slice_interval_s * 1000)
         while True:
             left = await self._client.call(
-                "slipstream_clear_v1", keys.all(slot), slot, self._config.slice_points, interval_ms
+                "slipstream_clear_v2", keys.all(slot), slot, self._config.slice_points, interval_ms
             )
             if left < 0:
                 return False

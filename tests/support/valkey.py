@@ -42,9 +42,10 @@ def stored(keys: Sequence[bytes]) -> list[Event]:
     return [Event(kind="stored", key=key, num_tokens=STRIDE * (i + 1)) for i, key in enumerate(keys)]
 
 
-def evicted(keys: Sequence[bytes]) -> list[Event]:
-    """Evicts points, in the order given; their lengths don't matter."""
-    return [Event(kind="evicted", key=key, num_tokens=STRIDE) for key in keys]
+def evicted(keys: Sequence[bytes], since: int = 0) -> list[Event]:
+    """Of a prefix's points, those from `since` on, longest first."""
+    events = [Event(kind="evicted", key=key, num_tokens=STRIDE * (i + 1)) for i, key in enumerate(keys)]
+    return events[since:][::-1]
 
 
 def cleared() -> list[Event]:
@@ -90,7 +91,10 @@ def running_server() -> Iterator[EmbeddedIndexServer]:
 def running_cluster(folder: Path, num_nodes: int = 3) -> Iterator[list[ClusterNode]]:
     """A real cluster of primaries, hash slots split evenly."""
     with ExitStack() as stack:
-        nodes = [stack.enter_context(_running_node(folder, number)) for number in range(num_nodes)]
+        nodes = [ClusterNode(folder, number) for number in range(num_nodes)]
+        for node in nodes:
+            stack.callback(node.kill)
+            node.start()
         for number, node in enumerate(nodes):
             low, high = 16384 * number // num_nodes, 16384 * (number + 1) // num_nodes - 1
             with node.client() as client:
@@ -102,11 +106,46 @@ def running_cluster(folder: Path, num_nodes: int = 3) -> Iterator[list[ClusterNo
         yield nodes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNode:
-    port: int
-    bus_port: int
-    pid: int
+    """One server of a cluster; keeps its place in it on disk, and nothing else."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.port, self.bus_port = _free_ports(2)
+        options = {
+            "port": str(self.port),
+            "cluster-port": str(self.bus_port),
+            "bind": "127.0.0.1",
+            "save": "",
+            "dir": str(folder),
+            "cluster-enabled": "yes",
+            "cluster-config-file": f"node-{number}.conf",
+            "cluster-node-timeout": "2000",
+            "cluster-require-full-coverage": "no",
+        }
+        self._command = [str(get_binary_path()), *(word for name in options for word in (f"--{name}", options[name]))]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        assert self._process is None
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        _wait_until(self._answers)
+
+    def kill(self) -> None:
+        """Idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    @contextmanager
+    def hung(self) -> Iterator[None]:
+        """The node takes connections and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def client(self) -> Redis:
         return Redis(host="127.0.0.1", port=self.port, socket_timeout=2.0)
@@ -120,41 +159,17 @@ class ClusterNode:
         lines = info.split()
         return b"cluster_state:ok" in lines and b"cluster_size:%d" % num_nodes in lines
 
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+    def num_calls(self, command: str) -> int:
+        """Since the start, of this command."""
+        with self.client() as client:
+            return int(client.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
-
-@contextmanager
-def _running_node(folder: Path, number: int) -> Iterator[ClusterNode]:
-    port, bus_port = _free_ports(2)
-    options = {
-        "port": str(port),
-        "cluster-port": str(bus_port),
-        "bind": "127.0.0.1",
-        "save": "",
-        "dir": str(folder),
-        "cluster-enabled": "yes",
-        "cluster-config-file": f"node-{number}.conf",
-        "cluster-node-timeout": "2000",
-        "cluster-require-full-coverage": "no",
-    }
-    arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-    process = subprocess.Popen([str(get_binary_path()), *arguments], stdout=subprocess.DEVNULL)
-    try:
-        node = ClusterNode(port=port, bus_port=bus_port, pid=process.pid)
-        _wait_until(lambda: _answers(node))
-        yield node
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _answers(node: ClusterNode) -> bool:
-    try:
-        with node.client() as client:
-            return bool(client.ping())
-    except RedisError:
-        return False
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except RedisError:
+            return False
 
 
 def _wait_until(holds: Callable[[], bool], timeout_s: float = 15.0) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 
 import pytest
@@ -35,10 +36,36 @@ def test_points_are_the_multiples_of_the_stride() -> None:
     assert [n for n in (0, 16, 64, 96, 128) if space.is_point(n)] == [64, 128]
 
 
-def test_shards_share_a_long_prompt_evenly() -> None:
-    space = IndexSpace(namespace="fleet", index_stride=64, num_shards=3)
-    counts = Counter(space.shard_of(os.urandom(16)) for _ in range(3000))
-    assert max(counts.values()) < 1.3 * 1000
+@pytest.mark.parametrize("num_shards", [1, 2, 3, 5, 12])
+def test_places_are_the_shards_of_the_points(num_shards: int) -> None:
+    space = IndexSpace(namespace="fleet", index_stride=64, num_shards=num_shards)
+    for count in (0, 1, num_shards, num_shards + 1, 100):
+        keys = [os.urandom(16) for _ in range(count)]
+        places = {index: shard for shard, indices in space.places(keys).items() for index in indices}
+        assert places == {index: space.shard_of(key, index) for index, key in enumerate(keys)}
+
+
+def busiest_over_mean(prompts: list[list[bytes]], rng: random.Random, num_requests: int = 500) -> float:
+    """Points asked of the busiest of 12 shards, by requests that add a tail of their own to a shared prompt."""
+    space = IndexSpace(namespace="fleet", index_stride=64, num_shards=12)
+    load = Counter[int]()
+    for _ in range(num_requests):
+        keys = rng.choice(prompts) + [rng.randbytes(16) for _ in range(rng.randint(0, 16))]
+        load.update({shard: len(indices) for shard, indices in space.places(keys).items()})
+    return max(load.values()) * space.num_shards / load.total()
+
+
+@pytest.mark.parametrize(
+    ("num_prompts", "num_points"), [(64, 16), (64, 31), (1, 156)], ids=["64 x 1,000", "64 x 2,000", "1 x 10,000 tokens"]
+)
+def test_no_shard_is_hot(num_prompts: int, num_points: int) -> None:
+    ratios = []
+    for seed in range(20):
+        rng = random.Random(seed)
+        prompts = [[rng.randbytes(16) for _ in range(num_points)] for _ in range(num_prompts)]
+        ratios.append(busiest_over_mean(prompts, rng))
+    assert sorted(ratios)[-3] <= 1.3  # one prompt in ten is unlucky
+    assert sum(ratios) / len(ratios) <= 1.22
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 3, 4, 6])

@@ -13,6 +13,7 @@ from common.index.lookup import IndexLookup
 from common.index.points import IndexSpace, Tier, WorkerRef, decode_value
 from common.index.publisher import IndexPublisher, PublisherConfig
 from common.index.server import MIB, EmbeddedIndexConfig, EmbeddedIndexServer
+from common.index.shard_writer import WriterConfig
 from tests.support.valkey import (
     FAST,
     STRIDE,
@@ -50,7 +51,7 @@ async def test_stored_points_are_found_and_evicted_ones_are_not(
     publisher.publish(stored(keys))
     await settled(publisher)
     assert await depth(lookup, keys, worker_ref("w")) == 20
-    publisher.publish(evicted(keys[:11:-1]))
+    publisher.publish(evicted(keys, since=12))
     await settled(publisher)
     assert await depth(lookup, keys, worker_ref("w")) == 12
     await publisher.stop()
@@ -61,12 +62,25 @@ async def test_stored_points_are_found_and_evicted_ones_are_not(
 async def test_order_within_a_batch_decides(client: IndexClient, space: IndexSpace, lookup: IndexLookup) -> None:
     publisher, keys = fast_publisher(client, space, worker_ref("w")), point_keys(2)
     publisher.start()
-    publisher.publish([*stored(keys), *evicted(keys[1:]), *stored(keys), *evicted(keys[1:])])
+    publisher.publish([*stored(keys), *evicted(keys, since=1), *stored(keys), *evicted(keys, since=1)])
     await settled(publisher)
     assert await depth(lookup, keys, worker_ref("w")) == 1
     publisher.publish([*evicted(keys[:1]), *stored(keys)])
     await settled(publisher)
     assert await depth(lookup, keys, worker_ref("w")) == 2
+    await publisher.stop()
+
+
+async def test_rest_of_a_burst_waits_for_no_heartbeat(
+    client: IndexClient, space: IndexSpace, lookup: IndexLookup
+) -> None:
+    config = PublisherConfig(writer=WriterConfig(max_batch_points=8, heartbeat_s=60.0))
+    publisher, keys = IndexPublisher(client, space, worker_ref("w"), config), point_keys(100)
+    publisher.start()
+    await settled(publisher)
+    publisher.publish(stored(keys))
+    await settled(publisher)
+    assert await depth(lookup, keys, worker_ref("w")) == 100
     await publisher.stop()
 
 
@@ -165,7 +179,7 @@ async def test_many_workers_on_one_point(client: IndexClient, lookup: IndexLooku
         publisher.start()
         publisher.publish(stored(keys))
     await settled(*publishers)
-    shard = space.shards()[space.shard_of(keys[0])]
+    shard = space.shards()[space.shard_of(keys[0], 0)]
     value = await client.command(shard.points, "HGET", shard.points, keys[0])
     assert len(value) == 80
     assert list(decode_value(value)) == sorted(decode_value(value))
@@ -237,7 +251,7 @@ async def test_server_that_is_away_is_filled_when_it_returns(space: IndexSpace) 
 
             await eventually(full)
             os.kill(server.pid, signal.SIGKILL)
-        publisher.publish(evicted(keys[25:]))
+        publisher.publish(evicted(keys, since=25))
         publisher.publish(stored(keys))
     await publisher.stop()
     await client.close()
@@ -254,7 +268,7 @@ async def test_full_server_takes_evictions_and_drops_the_rest(space: IndexSpace)
         with Redis.from_url(server.url) as redis:
             redis.config_set("maxmemory", 1)
         more = point_keys(100)
-        publisher.publish([*evicted(keys[50:]), *stored(more)])
+        publisher.publish([*evicted(keys, since=50), *stored(more)])
         await settled(publisher)
         assert publisher.stats().num_dropped == 100
         assert await depth(lookup, keys, worker_ref("w")) == 50
@@ -283,7 +297,7 @@ async def test_random_events_restarts_and_flushes_end_in_the_truth(
                 publishers[name].publish(Event(kind="stored", key=key, num_tokens=STRIDE) for key in chosen)
                 truth[name].update(chosen)
             elif action == "evict":
-                publishers[name].publish(evicted(chosen))
+                publishers[name].publish(Event(kind="evicted", key=key, num_tokens=STRIDE) for key in chosen)
                 truth[name].difference_update(chosen)
             elif action == "clear":
                 publishers[name].publish(cleared())

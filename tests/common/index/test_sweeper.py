@@ -23,10 +23,10 @@ async def test_silent_worker_is_retired_and_its_entries_go_in_slices(client: Ind
     alive.publish(stored(keys))
     await settled(alive)
     for shard, shard_keys in enumerate(space.shards()):
-        mine = [key for key in keys if space.shard_of(key) == shard]
+        mine = [keys[index] for index in space.places(keys).get(shard, ())]
         owner = encode_owner(silent, 0)
-        slot = await client.call("slipstream_register_v1", shard_keys.all(), b"silent", owner, 0, b"nonce---")
-        await client.call("slipstream_publish_v1", shard_keys.all(slot), slot, owner, 1, len(mine), 0, 0, 0, *mine)
+        slot = await client.call("slipstream_register_v2", shard_keys.all(), b"silent", owner, 0, b"nonce---")
+        await client.call("slipstream_publish_v2", shard_keys.all(slot), slot, owner, 1, len(mine), 0, 0, 0, *mine)
     assert (await lookup.depth(keys)).depths[silent].device_points == 200
     sweeping = asyncio.create_task(IndexSweeper(client, space, QUICK).run())
 
@@ -59,3 +59,26 @@ async def test_short_silence_wipes_nothing(client: IndexClient, space: IndexSpac
     await asyncio.sleep(0.4)
     await sweeper.sweep(space.shards()[0])
     assert await client.command(space.shards()[0].slots, "HGET", space.shards()[0].slots, "0") > b"L"
+
+
+async def test_a_thousand_sweepers_ask_little_more_often_than_ten(client: IndexClient, space: IndexSpace) -> None:
+    for shard in space.shards():
+        for number in range(400):
+            owner = encode_owner(worker_ref(f"w{number}"), 0)
+            await client.call("slipstream_register_v2", shard.all(), f"w{number}", owner, 0, b"nonce---")
+        assert await IndexSweeper(client, space, QUICK).sweep(shard) == 400
+    config = SweeperConfig(interval_s=0.02)
+    sweeping = [asyncio.create_task(IndexSweeper(client, space, config).run()) for _ in range(40)]
+    await asyncio.sleep(0.2)  # they have learned how many they are
+    before = await num_calls(client)
+    await asyncio.sleep(1.0)
+    # 1,600 per shard when each goes at its interval
+    assert await num_calls(client) - before < 120 * space.num_shards
+    for task in sweeping:
+        task.cancel()
+    await asyncio.gather(*sweeping, return_exceptions=True)
+
+
+async def num_calls(client: IndexClient) -> int:
+    """Of functions, since the server's start."""
+    return int((await client.command(b"x", "INFO", "commandstats"))["cmdstat_fcall"]["calls"])

@@ -1,0 +1,1 @@
+"""A fleet's life on one prefix index: `python -m benchmarks.index_soak`."""

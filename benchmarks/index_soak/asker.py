@@ -1,0 +1,82 @@
+"""A process that asks the index as a router does, and notes how long each answer took."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from benchmarks.index_soak.prompts import Prompts
+from common.index.client import IndexClient
+from common.index.lookup import IndexLookup
+from common.index.membership import Membership
+from common.index.points import IndexSpace
+
+LOOKUPS_PER_S = 60.0
+DEADLINE_S = 1.0  # far over the routers' 20 ms, to see how long it takes
+SPECULATION_SHARE = 0.2
+
+
+class Lookups(NamedTuple):
+    """News: lookups since the last ones, and what is known now."""
+
+    times: list[tuple[float, float]]  # when it began, seconds it took
+    num_hits: int
+    num_degraded: int
+    num_members: int
+
+
+def run_asker(pipe: Connection, url: str, space: IndexSpace, seed: int) -> None:
+    """Until it is killed."""
+    logging.disable(logging.CRITICAL)
+    asyncio.run(_Asker(pipe, url, space, seed).run())
+
+
+class _Asker:
+    def __init__(self, pipe: Connection, url: str, space: IndexSpace, seed: int) -> None:
+        self._pipe = pipe
+        self._rng = random.Random(seed)
+        self._prompts = Prompts()
+        client = IndexClient.from_url(url)
+        self._lookup = IndexLookup(client, space, deadline_s=DEADLINE_S)
+        self._membership = Membership(client, space)
+        self._num_members = 0
+        self._clear()
+
+    async def run(self) -> None:
+        self._lookup.start()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._tell())
+            while True:
+                await asyncio.sleep(self._rng.expovariate(LOOKUPS_PER_S))
+                group.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        number, tail = self._prompts.pick(self._rng)
+        keys = self._prompts.system(number) + self._prompts.tail(number, tail)
+        began = time.monotonic()
+        result = await self._lookup.depth(keys)
+        self._times.append((began, time.monotonic() - began))
+        self._num_hits += bool(result.depths)
+        self._num_degraded += result.degraded
+        if result.depths and self._rng.random() < SPECULATION_SHARE:
+            await self._lookup.speculate(self._rng.choice(list(result.depths)), keys)
+
+    async def _watch(self) -> None:
+        async for members in self._membership.watch():
+            self._num_members = len(members)
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._pipe.send(Lookups(self._times, self._num_hits, self._num_degraded, self._num_members))
+            self._clear()
+
+    def _clear(self) -> None:
+        self._times: list[tuple[float, float]] = []
+        self._num_hits = 0
+        self._num_degraded = 0

@@ -1,0 +1,54 @@
+"""The points of the prompts that the fake fleet serves: the same in all processes."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STRIDE = 64
+NUM_SYSTEM_PROMPTS = 64
+SYSTEM_POINTS = 31  # 2,000 tokens
+TAILS_PER_PROMPT = 64
+TAIL_POINTS = (1, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A cache event."""
+
+    kind: str
+    key: bytes
+    num_tokens: int
+
+
+def events(kind: str, keys: Sequence[bytes], first: int = 0) -> list[Event]:
+    """Of points that lie `first` points deep, and on."""
+    return [Event(kind=kind, key=key, num_tokens=STRIDE * (first + i + 1)) for i, key in enumerate(keys)]
+
+
+class Prompts:
+    """System prompts, and conversations that go on from them."""
+
+    def __init__(self) -> None:
+        self._system = [_keys(f"system {number}", SYSTEM_POINTS) for number in range(NUM_SYSTEM_PROMPTS)]
+        lengths = random.Random(0)
+        self._tails = [
+            [_keys(f"tail {number} {tail}", lengths.randint(*TAIL_POINTS)) for tail in range(TAILS_PER_PROMPT)]
+            for number in range(NUM_SYSTEM_PROMPTS)
+        ]
+
+    def pick(self, rng: random.Random) -> tuple[int, int]:
+        """A system prompt and a tail; the first ones are the popular ones."""
+        return int(NUM_SYSTEM_PROMPTS * rng.random() ** 2), rng.randrange(TAILS_PER_PROMPT)
+
+    def system(self, number: int) -> list[bytes]:
+        return self._system[number]
+
+    def tail(self, number: int, tail: int) -> list[bytes]:
+        return self._tails[number][tail]
+
+
+def _keys(name: str, count: int) -> list[bytes]:
+    return [hashlib.blake2b(f"{name} {i}".encode(), digest_size=16).digest() for i in range(count)]
