@@ -49,9 +49,9 @@ class IndexView:
             expected={holder.worker_id: depth.speculative_points for holder, depth in depths.items()},
         )
 
-    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> None:
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int) -> None:
         """See PrefixLookup. A shard that does not take it costs siblings at other routers their hit, no more."""
-        await self._lookup.speculate(WorkerRef(worker.worker_id, worker.incarnation), point_keys)
+        await self._lookup.speculate(WorkerRef(worker.worker_id, worker.incarnation), point_keys, first=first)
 
     async def watch(self, fleet: Fleet) -> None:
         """Keeps the fleet's members as the index has them. Until cancelled."""

@@ -32,8 +32,8 @@ class PrefixLookup(Protocol):
         """Who holds how much of a prompt with these points."""
         ...
 
-    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> None:
-        """Tells other routers that the worker will hold these points soon."""
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int) -> None:
+        """Tells other routers that the worker will hold these points soon: a prompt's from index `first` on."""
         ...
 
 
@@ -45,5 +45,5 @@ class NoIndex:
     async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> PrefixDepths:
         return PrefixDepths()
 
-    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> None:
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int) -> None:
         pass  # there is nobody to tell

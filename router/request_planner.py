@@ -112,7 +112,7 @@ class RequestPlanner:
         new_points = request.point_keys[first : first + MAX_SPECULATED_POINTS]
         account = self._books.roster.find(worker_id)
         if new_points and account is not None and account.load.num_routers > 1:
-            self._background.start(self._lookup.speculate(account.info, new_points))
+            self._background.start(self._lookup.speculate(account.info, new_points, first))
         return booking
 
     def check_reachable(self, request: AdmittedRequest) -> None:

@@ -84,9 +84,12 @@ class IndexLookup:
             points = filled
         return LookupResult(depths=walk(points or ()), num_points=len(keys), degraded=degraded)
 
-    async def speculate(self, worker: WorkerRef, keys: Sequence[bytes], life_s: float | None = None) -> bool:
+    async def speculate(
+        self, worker: WorkerRef, keys: Sequence[bytes], *, first: int = 0, life_s: float | None = None
+    ) -> bool:
         """Enters a worker at points that it was just given to compute, so that siblings of the request meet there.
 
+        `keys` are a prompt's points from the one with index `first` on; those before it are left as they are.
         The entries end by themselves after `life_s` (15 s at most); a renewed speculation prolongs them, the
         worker's own entry replaces them. False when some shard did not take them. Never raises.
         """
@@ -100,7 +103,7 @@ class IndexLookup:
             await asyncio.gather(
                 *(
                     tell(self._readers[shard], [keys[index] for index in indices])
-                    for shard, indices in self._space.places(keys).items()
+                    for shard, indices in self._space.places(keys, first).items()
                 )
             )
         )

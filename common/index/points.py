@@ -117,14 +117,16 @@ class IndexSpace:
             return index * self._step % self.num_shards
         return int.from_bytes(key[:4], "little") % self.num_shards
 
-    def places(self, keys: Sequence[bytes]) -> dict[int, list[int]]:
-        """Shard → indices of its keys among the points of a prompt, shortest prefix first."""
-        num_shards, num_hashed = self.num_shards, HASHED_ROUNDS * self.num_shards
+    def places(self, keys: Sequence[bytes], first: int = 0) -> dict[int, list[int]]:
+        """Shard → places in `keys`, the points of a prompt from the one with index `first` on."""
+        num_shards = self.num_shards
+        num_hashed = min(len(keys), max(0, HASHED_ROUNDS * num_shards - first))
         places: dict[int, list[int]] = {}
-        for index, key in enumerate(keys[:num_hashed]):
-            places.setdefault(self.shard_of(key, index), []).append(index)
-        for first in range(num_hashed, min(num_hashed + num_shards, len(keys))):
-            places.setdefault(first * self._step % num_shards, []).extend(range(first, len(keys), num_shards))
+        for place in range(num_hashed):
+            places.setdefault(self.shard_of(keys[place], first + place), []).append(place)
+        for place in range(num_hashed, min(num_hashed + num_shards, len(keys))):
+            shard = (first + place) * self._step % num_shards
+            places.setdefault(shard, []).extend(range(place, len(keys), num_shards))
         return places
 
     def shards(self) -> tuple[ShardKeys, ...]:

@@ -98,7 +98,7 @@ class IndexTruth:
                 await self._client.call("slipstream_publish_v2", names, slot, owner, 1 << 40, len(some), 0, 0, 0, *some)
 
     async def speculate(self, name: str, keys: Sequence[bytes], life_s: float) -> None:
-        await self._lookup.speculate(self._refs[name], keys, life_s)
+        await self._lookup.speculate(self._refs[name], keys, life_s=life_s)
         until = time.monotonic() + life_s
         for key in keys:
             place = self._refs[name], key

@@ -43,6 +43,9 @@ def test_places_are_the_shards_of_the_points(num_shards: int) -> None:
         keys = [os.urandom(16) for _ in range(count)]
         places = {index: shard for shard, indices in space.places(keys).items() for index in indices}
         assert places == {index: space.shard_of(key, index) for index, key in enumerate(keys)}
+        for first in (0, 1, count // 2, count):
+            rest = {index: shard for shard, found in space.places(keys[first:], first).items() for index in found}
+            assert rest == {index - first: places[index] for index in range(first, count)}
 
 
 def busiest_over_mean(prompts: list[list[bytes]], rng: random.Random, num_requests: int = 500) -> float:
