@@ -134,11 +134,11 @@ async def test_other_nodes_answer_in_time_while_one_hangs(fleet: Fleet) -> None:
     deepest = max(fleet.indices_on(0) + fleet.indices_on(1)) + 1
     with fleet.nodes[2].hung():
         depths = []
-        for _ in range(60):
+        for _ in range(16):
             depths.append(await fleet.depth())
             await asyncio.sleep(0.05)
         assert fleet.lookup.degraded
-    assert depths.count(deepest) >= 45, depths
+    assert depths.count(deepest) >= 12, depths
 
 
 async def test_killed_node_costs_its_shards_until_it_is_back(fleet: Fleet) -> None:
