@@ -13,11 +13,18 @@ from typing import Any
 from common.address import check_address, is_wildcard
 from common.errors import ConfigError
 
-POLICIES = ("prefix_aware", "round_robin", "least_loaded")
+POLICIES = ("prefix_aware", "round_robin", "least_loaded", "power_of_two", "consistent_hash")
 ATTENTION_BACKENDS = ("auto", "torch")
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 # Texts that two configs share.
-POLICY_HELP = "how workers are chosen: by cached prefix and load, by turns, or by load alone"
+POLICY_HELP = (
+    "how workers are chosen: by what cached prefix and load let expect, by turns, by load alone, the less loaded of "
+    "two drawn by chance, or by the prompt's beginning alone"
+)
+LOCAL_PREFILL_HELP = (
+    "uncached tokens at most that a decode worker which holds the rest of the prompt computes itself, where that is "
+    "cheaper than a prefill worker and a transfer; 0: never"
+)
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -170,6 +177,7 @@ class RouterConfig:
         1, "workers that must be there before the router says for the first time that it is ready"
     )
     policy: str = setting("prefix_aware", POLICY_HELP, choices=POLICIES)
+    max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     max_num_requests: int = setting(1024, "requests at the same time at most; more are refused")
     max_attempts: int = setting(4, "times that one request is tried at most, when workers fail it")
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
@@ -179,6 +187,8 @@ class RouterConfig:
         _check_port("http_port", self.http_port)
         for name in ("min_workers", "max_num_requests", "max_attempts", "text_threads"):
             _check_positive(name, getattr(self, name))
+        if self.max_local_prefill_tokens < 0:
+            raise ConfigError("max_local_prefill_tokens", f"must be at least 0, is {self.max_local_prefill_tokens}")
         if self.grpc_port and self.grpc_port == self.http_port:
             raise ConfigError("http_port", f"must differ from grpc_port, is {self.http_port}, too")
         check_choice("policy", self.policy, POLICIES)

@@ -37,7 +37,7 @@ class InvalidRequestError(SlipstreamError):
 
 
 class ModelNotFoundError(SlipstreamError):
-    """No worker serves a model of that name."""
+    """A model of that name is not served here."""
 
     status = Status.NOT_FOUND
 
@@ -45,6 +45,16 @@ class ModelNotFoundError(SlipstreamError):
         known = ", ".join(served) if served else "none yet"
         super().__init__(f"model: {model!r} is not served here (served: {known})")
         self.field = "model"
+
+
+class NotFoundError(SlipstreamError):
+    """What was asked for is not here, or not remembered any more. `field` is the request's field."""
+
+    status = Status.NOT_FOUND
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
 
 
 class OverloadedError(SlipstreamError):

@@ -122,7 +122,8 @@ class Leg:
 
     `output_token_ids` are the tokens so far when one choice goes on elsewhere; a leg with several choices has
     none. `deadline_s` is on this process's monotonic clock. `cache_salt` is the length-prefixed tenant and
-    client salt.
+    client salt. `expected_cached_tokens` is what the router expects to be cached when the leg starts: it serves
+    the worker's load report alone.
     """
 
     request_id: RequestId
@@ -135,6 +136,7 @@ class Leg:
     deadline_s: float | None = None
     cache_salt: bytes = b""
     canary: bool = False
+    expected_cached_tokens: int = 0
 
     def __post_init__(self) -> None:
         assert self.choice_indices and (len(self.choice_indices) == 1 or not self.output_token_ids)

@@ -26,29 +26,45 @@ from protos import layout_pb2 as protos_dot_layout__pb2
 from protos import worker_pb2 as protos_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/admin.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\x1a\x13protos/worker.proto\"\x0f\n\rStatusRequest\"k\n\x0eStatusResponse\x12,\n\x07workers\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.WorkerStatus\x12+\n\x06router\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.RouterStatus\"\x83\x02\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.slipstream.v1.Role\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.slipstream.v1.WorkerState\x12\r\n\x05model\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\treachable\x18\x07 \x01(\x08\x12\'\n\x04load\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.LoadReport\x12\x0f\n\x07\x62\x61\x63kend\x18\t \x01(\t\x12\x10\n\x08uptime_s\x18\n \x01(\x01\"\x88\x01\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x16\n\x0eindex_degraded\x18\x03 \x01(\x08\x12\x1b\n\x13num_active_requests\x18\x04 \x01(\r\x12\x10\n\x08uptime_s\x18\x05 \x01(\x01\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x19\n\x17ResetPrefixCacheRequest\"6\n\x18ResetPrefixCacheResponse\x12\x1a\n\x12num_dropped_blocks\x18\x01 \x01(\x04\"\x17\n\x15\x43heckIntegrityRequest\"\xae\x01\n\x16\x43heckIntegrityResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\x12\x17\n\x0fnum_free_blocks\x18\x02 \x01(\x04\x12\x17\n\x0fnum_used_blocks\x18\x03 \x01(\x04\x12\x1e\n\x16num_quarantined_blocks\x18\x04 \x01(\x04\x12\x18\n\x10num_reservations\x18\x05 \x01(\r\x12\x14\n\x0cnum_requests\x18\x06 \x01(\r2\x92\x02\n\x05\x41\x64min\x12\x45\n\x06Status\x12\x1c.slipstream.v1.StatusRequest\x1a\x1d.slipstream.v1.StatusResponse\x12\x63\n\x10ResetPrefixCache\x12&.slipstream.v1.ResetPrefixCacheRequest\x1a\'.slipstream.v1.ResetPrefixCacheResponse\x12]\n\x0e\x43heckIntegrity\x12$.slipstream.v1.CheckIntegrityRequest\x1a%.slipstream.v1.CheckIntegrityResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/admin.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\x1a\x13protos/worker.proto\"\x0f\n\rStatusRequest\"\xa2\x01\n\x0eStatusResponse\x12,\n\x07workers\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.WorkerStatus\x12+\n\x06router\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.RouterStatus\x12\x35\n\x0frefused_workers\x18\x03 \x03(\x0b\x32\x1c.slipstream.v1.RefusedWorker\"C\n\rRefusedWorker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x83\x02\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.slipstream.v1.Role\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.slipstream.v1.WorkerState\x12\r\n\x05model\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\treachable\x18\x07 \x01(\x08\x12\'\n\x04load\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.LoadReport\x12\x0f\n\x07\x62\x61\x63kend\x18\t \x01(\t\x12\x10\n\x08uptime_s\x18\n \x01(\x01\"\x88\x01\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x16\n\x0eindex_degraded\x18\x03 \x01(\x08\x12\x1b\n\x13num_active_requests\x18\x04 \x01(\r\x12\x10\n\x08uptime_s\x18\x05 \x01(\x01\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x19\n\x17ResetPrefixCacheRequest\"6\n\x18ResetPrefixCacheResponse\x12\x1a\n\x12num_dropped_blocks\x18\x01 \x01(\x04\"\x17\n\x15\x43heckIntegrityRequest\"\xae\x01\n\x16\x43heckIntegrityResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\x12\x17\n\x0fnum_free_blocks\x18\x02 \x01(\x04\x12\x17\n\x0fnum_used_blocks\x18\x03 \x01(\x04\x12\x1e\n\x16num_quarantined_blocks\x18\x04 \x01(\x04\x12\x18\n\x10num_reservations\x18\x05 \x01(\r\x12\x14\n\x0cnum_requests\x18\x06 \x01(\r\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\xb6\x02\n\x0f\x45xplainResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06made_s\x18\x02 \x01(\x01\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x14\n\x0cknown_tokens\x18\x04 \x01(\r\x12+\n\x05plans\x18\x05 \x03(\x0b\x32\x1c.slipstream.v1.ExplainedPlan\x12\x1a\n\rcached_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07ttft_ms\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12+\n\x06missed\x18\x08 \x03(\x0b\x32\x1b.slipstream.v1.MissedTokens\x12\x18\n\x0b\x64iverged_at\x18\t \x01(\rH\x02\x88\x01\x01\x42\x10\n\x0e_cached_tokensB\n\n\x08_ttft_msB\x0e\n\x0c_diverged_at\"\xbb\x02\n\rExplainedPlan\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12-\n\x07prefill\x18\x04 \x03(\x0b\x32\x1c.slipstream.v1.CandidateCost\x12,\n\x06\x64\x65\x63ode\x18\x05 \x03(\x0b\x32\x1c.slipstream.v1.CandidateCost\x12\x1e\n\x11predicted_ttft_ms\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11predicted_tpot_ms\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x0butilization\x18\x08 \x01(\x01\x12\x1a\n\x12typical_prefill_ms\x18\t \x01(\x01\x42\x14\n\x12_predicted_ttft_msB\x14\n\x12_predicted_tpot_ms\"\xbf\x01\n\rCandidateCost\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ost\x18\x02 \x01(\x01\x12\x36\n\x05terms\x18\x03 \x03(\x0b\x32\'.slipstream.v1.CandidateCost.TermsEntry\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x10\n\x08has_room\x18\x05 \x01(\x08\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"1\n\x0cMissedTokens\x12\r\n\x05\x63\x61use\x18\x01 \x01(\t\x12\x12\n\nnum_tokens\x18\x02 \x01(\r2\xdc\x02\n\x05\x41\x64min\x12\x45\n\x06Status\x12\x1c.slipstream.v1.StatusRequest\x1a\x1d.slipstream.v1.StatusResponse\x12\x63\n\x10ResetPrefixCache\x12&.slipstream.v1.ResetPrefixCacheRequest\x1a\'.slipstream.v1.ResetPrefixCacheResponse\x12H\n\x07\x45xplain\x12\x1d.slipstream.v1.ExplainRequest\x1a\x1e.slipstream.v1.ExplainResponse\x12]\n\x0e\x43heckIntegrity\x12$.slipstream.v1.CheckIntegrityRequest\x1a%.slipstream.v1.CheckIntegrityResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_CANDIDATECOST_TERMSENTRY']._loaded_options = None
+  _globals['_CANDIDATECOST_TERMSENTRY']._serialized_options = b'8\001'
   _globals['_STATUSREQUEST']._serialized_start=79
   _globals['_STATUSREQUEST']._serialized_end=94
-  _globals['_STATUSRESPONSE']._serialized_start=96
-  _globals['_STATUSRESPONSE']._serialized_end=203
-  _globals['_WORKERSTATUS']._serialized_start=206
-  _globals['_WORKERSTATUS']._serialized_end=465
-  _globals['_ROUTERSTATUS']._serialized_start=468
-  _globals['_ROUTERSTATUS']._serialized_end=604
-  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=606
-  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=631
-  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=633
-  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=687
-  _globals['_CHECKINTEGRITYREQUEST']._serialized_start=689
-  _globals['_CHECKINTEGRITYREQUEST']._serialized_end=712
-  _globals['_CHECKINTEGRITYRESPONSE']._serialized_start=715
-  _globals['_CHECKINTEGRITYRESPONSE']._serialized_end=889
-  _globals['_ADMIN']._serialized_start=892
-  _globals['_ADMIN']._serialized_end=1166
+  _globals['_STATUSRESPONSE']._serialized_start=97
+  _globals['_STATUSRESPONSE']._serialized_end=259
+  _globals['_REFUSEDWORKER']._serialized_start=261
+  _globals['_REFUSEDWORKER']._serialized_end=328
+  _globals['_WORKERSTATUS']._serialized_start=331
+  _globals['_WORKERSTATUS']._serialized_end=590
+  _globals['_ROUTERSTATUS']._serialized_start=593
+  _globals['_ROUTERSTATUS']._serialized_end=729
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_start=731
+  _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=756
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=758
+  _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=812
+  _globals['_CHECKINTEGRITYREQUEST']._serialized_start=814
+  _globals['_CHECKINTEGRITYREQUEST']._serialized_end=837
+  _globals['_CHECKINTEGRITYRESPONSE']._serialized_start=840
+  _globals['_CHECKINTEGRITYRESPONSE']._serialized_end=1014
+  _globals['_EXPLAINREQUEST']._serialized_start=1016
+  _globals['_EXPLAINREQUEST']._serialized_end=1052
+  _globals['_EXPLAINRESPONSE']._serialized_start=1055
+  _globals['_EXPLAINRESPONSE']._serialized_end=1365
+  _globals['_EXPLAINEDPLAN']._serialized_start=1368
+  _globals['_EXPLAINEDPLAN']._serialized_end=1683
+  _globals['_CANDIDATECOST']._serialized_start=1686
+  _globals['_CANDIDATECOST']._serialized_end=1877
+  _globals['_CANDIDATECOST_TERMSENTRY']._serialized_start=1833
+  _globals['_CANDIDATECOST_TERMSENTRY']._serialized_end=1877
+  _globals['_MISSEDTOKENS']._serialized_start=1879
+  _globals['_MISSEDTOKENS']._serialized_end=1928
+  _globals['_ADMIN']._serialized_start=1931
+  _globals['_ADMIN']._serialized_end=2279
 # @@protoc_insertion_point(module_scope)

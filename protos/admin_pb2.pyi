@@ -13,12 +13,24 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("workers", "router")
+    __slots__ = ("workers", "router", "refused_workers")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     ROUTER_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_WORKERS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     router: RouterStatus
-    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., router: _Optional[_Union[RouterStatus, _Mapping]] = ...) -> None: ...
+    refused_workers: _containers.RepeatedCompositeFieldContainer[RefusedWorker]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., router: _Optional[_Union[RouterStatus, _Mapping]] = ..., refused_workers: _Optional[_Iterable[_Union[RefusedWorker, _Mapping]]] = ...) -> None: ...
+
+class RefusedWorker(_message.Message):
+    __slots__ = ("worker_id", "address", "reason")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    address: str
+    reason: str
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ("worker_id", "incarnation", "role", "state", "model", "address", "reachable", "load", "backend", "uptime_s")
@@ -89,3 +101,82 @@ class CheckIntegrityResponse(_message.Message):
     num_reservations: int
     num_requests: int
     def __init__(self, num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_requests: _Optional[int] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("request_id", "made_s", "prompt_tokens", "known_tokens", "plans", "cached_tokens", "ttft_ms", "missed", "diverged_at")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MADE_S_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TTFT_MS_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    DIVERGED_AT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    made_s: float
+    prompt_tokens: int
+    known_tokens: int
+    plans: _containers.RepeatedCompositeFieldContainer[ExplainedPlan]
+    cached_tokens: int
+    ttft_ms: float
+    missed: _containers.RepeatedCompositeFieldContainer[MissedTokens]
+    diverged_at: int
+    def __init__(self, request_id: _Optional[str] = ..., made_s: _Optional[float] = ..., prompt_tokens: _Optional[int] = ..., known_tokens: _Optional[int] = ..., plans: _Optional[_Iterable[_Union[ExplainedPlan, _Mapping]]] = ..., cached_tokens: _Optional[int] = ..., ttft_ms: _Optional[float] = ..., missed: _Optional[_Iterable[_Union[MissedTokens, _Mapping]]] = ..., diverged_at: _Optional[int] = ...) -> None: ...
+
+class ExplainedPlan(_message.Message):
+    __slots__ = ("kind", "reason", "num_tokens", "prefill", "decode", "predicted_ttft_ms", "predicted_tpot_ms", "utilization", "typical_prefill_ms")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    DECODE_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_TTFT_MS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_TPOT_MS_FIELD_NUMBER: _ClassVar[int]
+    UTILIZATION_FIELD_NUMBER: _ClassVar[int]
+    TYPICAL_PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    reason: str
+    num_tokens: int
+    prefill: _containers.RepeatedCompositeFieldContainer[CandidateCost]
+    decode: _containers.RepeatedCompositeFieldContainer[CandidateCost]
+    predicted_ttft_ms: float
+    predicted_tpot_ms: float
+    utilization: float
+    typical_prefill_ms: float
+    def __init__(self, kind: _Optional[str] = ..., reason: _Optional[str] = ..., num_tokens: _Optional[int] = ..., prefill: _Optional[_Iterable[_Union[CandidateCost, _Mapping]]] = ..., decode: _Optional[_Iterable[_Union[CandidateCost, _Mapping]]] = ..., predicted_ttft_ms: _Optional[float] = ..., predicted_tpot_ms: _Optional[float] = ..., utilization: _Optional[float] = ..., typical_prefill_ms: _Optional[float] = ...) -> None: ...
+
+class CandidateCost(_message.Message):
+    __slots__ = ("worker_id", "cost", "terms", "cached_tokens", "has_room")
+    class TermsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HAS_ROOM_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    cost: float
+    terms: _containers.ScalarMap[str, float]
+    cached_tokens: int
+    has_room: bool
+    def __init__(self, worker_id: _Optional[str] = ..., cost: _Optional[float] = ..., terms: _Optional[_Mapping[str, float]] = ..., cached_tokens: _Optional[int] = ..., has_room: _Optional[bool] = ...) -> None: ...
+
+class MissedTokens(_message.Message):
+    __slots__ = ("cause", "num_tokens")
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    cause: str
+    num_tokens: int
+    def __init__(self, cause: _Optional[str] = ..., num_tokens: _Optional[int] = ...) -> None: ...

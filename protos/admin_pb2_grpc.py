@@ -44,6 +44,11 @@ class AdminStub:
                 request_serializer=protos_dot_admin__pb2.ResetPrefixCacheRequest.SerializeToString,
                 response_deserializer=protos_dot_admin__pb2.ResetPrefixCacheResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/slipstream.v1.Admin/Explain',
+                request_serializer=protos_dot_admin__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=protos_dot_admin__pb2.ExplainResponse.FromString,
+                _registered_method=True)
         self.CheckIntegrity = channel.unary_unary(
                 '/slipstream.v1.Admin/CheckIntegrity',
                 request_serializer=protos_dot_admin__pb2.CheckIntegrityRequest.SerializeToString,
@@ -68,6 +73,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Why one of the router's last requests went where it went. NOT_FOUND when it is not remembered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CheckIntegrity(self, request, context):
         """Checks the block pool's and the tickets' invariants. INTERNAL with the fault when one is broken.
         """
@@ -87,6 +99,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ResetPrefixCache,
                     request_deserializer=protos_dot_admin__pb2.ResetPrefixCacheRequest.FromString,
                     response_serializer=protos_dot_admin__pb2.ResetPrefixCacheResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=protos_dot_admin__pb2.ExplainRequest.FromString,
+                    response_serializer=protos_dot_admin__pb2.ExplainResponse.SerializeToString,
             ),
             'CheckIntegrity': grpc.unary_unary_rpc_method_handler(
                     servicer.CheckIntegrity,
@@ -148,6 +165,33 @@ class Admin:
             '/slipstream.v1.Admin/ResetPrefixCache',
             protos_dot_admin__pb2.ResetPrefixCacheRequest.SerializeToString,
             protos_dot_admin__pb2.ResetPrefixCacheResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Admin/Explain',
+            protos_dot_admin__pb2.ExplainRequest.SerializeToString,
+            protos_dot_admin__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

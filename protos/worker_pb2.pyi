@@ -31,8 +31,20 @@ class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RefuseRequest(_message.Message):
+    __slots__ = ("router_id", "reason")
+    ROUTER_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    router_id: str
+    reason: str
+    def __init__(self, router_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RefuseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class WorkerRegistration(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "role_generation", "state", "protocol_version", "model", "model_fingerprint", "max_model_len", "vocab_size", "eos_token_ids", "layout", "layout_fingerprint", "golden_key", "ranks", "domains", "index_stride", "software_version", "backend", "key_root")
+    __slots__ = ("worker_id", "incarnation", "role", "role_generation", "state", "protocol_version", "model", "model_fingerprint", "max_model_len", "vocab_size", "eos_token_ids", "layout", "layout_fingerprint", "golden_key", "ranks", "domains", "index_stride", "software_version", "backend", "key_root", "max_num_batched_tokens")
     class DomainsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +72,7 @@ class WorkerRegistration(_message.Message):
     SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     KEY_ROOT_FIELD_NUMBER: _ClassVar[int]
+    MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: int
     role: _layout_pb2.Role
@@ -80,10 +93,11 @@ class WorkerRegistration(_message.Message):
     software_version: str
     backend: str
     key_root: bytes
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., role: _Optional[_Union[_layout_pb2.Role, str]] = ..., role_generation: _Optional[int] = ..., state: _Optional[_Union[_layout_pb2.WorkerState, str]] = ..., protocol_version: _Optional[int] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., layout: _Optional[_Union[_layout_pb2.KVCacheSpec, _Mapping]] = ..., layout_fingerprint: _Optional[bytes] = ..., golden_key: _Optional[bytes] = ..., ranks: _Optional[_Iterable[_Union[_layout_pb2.RankEndpoint, _Mapping]]] = ..., domains: _Optional[_Mapping[str, str]] = ..., index_stride: _Optional[int] = ..., software_version: _Optional[str] = ..., backend: _Optional[str] = ..., key_root: _Optional[bytes] = ...) -> None: ...
+    max_num_batched_tokens: int
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., role: _Optional[_Union[_layout_pb2.Role, str]] = ..., role_generation: _Optional[int] = ..., state: _Optional[_Union[_layout_pb2.WorkerState, str]] = ..., protocol_version: _Optional[int] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., layout: _Optional[_Union[_layout_pb2.KVCacheSpec, _Mapping]] = ..., layout_fingerprint: _Optional[bytes] = ..., golden_key: _Optional[bytes] = ..., ranks: _Optional[_Iterable[_Union[_layout_pb2.RankEndpoint, _Mapping]]] = ..., domains: _Optional[_Mapping[str, str]] = ..., index_stride: _Optional[int] = ..., software_version: _Optional[str] = ..., backend: _Optional[str] = ..., key_root: _Optional[bytes] = ..., max_num_batched_tokens: _Optional[int] = ...) -> None: ...
 
 class Leg(_message.Message):
-    __slots__ = ("request_id", "attempt", "choice_indices", "prompt_token_ids", "output_token_ids", "sampling", "priority", "deadline_ms", "cache_salt", "canary")
+    __slots__ = ("request_id", "attempt", "choice_indices", "prompt_token_ids", "output_token_ids", "sampling", "priority", "deadline_ms", "cache_salt", "canary", "expected_cached_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CHOICE_INDICES_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +108,7 @@ class Leg(_message.Message):
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     CANARY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     choice_indices: _containers.RepeatedScalarFieldContainer[int]
@@ -104,7 +119,8 @@ class Leg(_message.Message):
     deadline_ms: int
     cache_salt: bytes
     canary: bool
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., cache_salt: _Optional[bytes] = ..., canary: _Optional[bool] = ...) -> None: ...
+    expected_cached_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., cache_salt: _Optional[bytes] = ..., canary: _Optional[bool] = ..., expected_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
     __slots__ = ("hello", "submit", "cancel")
@@ -217,7 +233,7 @@ class LegEnd(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs")
+    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers")
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +252,12 @@ class LoadReport(_message.Message):
     NUM_GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_PREFILLED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNNING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_S_FIELD_NUMBER: _ClassVar[int]
+    BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_SUBMITS_TAKEN_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIMES_FIELD_NUMBER: _ClassVar[int]
+    NUM_ROUTERS_FIELD_NUMBER: _ClassVar[int]
     num_running: int
     num_waiting: int
     num_waiting_tokens: int
@@ -254,7 +276,29 @@ class LoadReport(_message.Message):
     num_generated_tokens: int
     num_prefilled_tokens: int
     max_num_seqs: int
-    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., prefix_query_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., received_blocks: _Optional[int] = ..., num_generated_tokens: _Optional[int] = ..., num_prefilled_tokens: _Optional[int] = ..., max_num_seqs: _Optional[int] = ...) -> None: ...
+    num_running_tokens: int
+    queue_s: float
+    busy_s: float
+    num_submits_taken: int
+    step_times: StepTimes
+    num_routers: int
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., prefix_query_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., received_blocks: _Optional[int] = ..., num_generated_tokens: _Optional[int] = ..., num_prefilled_tokens: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., num_running_tokens: _Optional[int] = ..., queue_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., num_submits_taken: _Optional[int] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., num_routers: _Optional[int] = ...) -> None: ...
+
+class StepTimes(_message.Message):
+    __slots__ = ("step_s", "prefill_token_s", "prefill_pair_s", "decode_request_s", "decode_kv_token_s", "num_steps")
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_PAIR_S_FIELD_NUMBER: _ClassVar[int]
+    DECODE_REQUEST_S_FIELD_NUMBER: _ClassVar[int]
+    DECODE_KV_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_STEPS_FIELD_NUMBER: _ClassVar[int]
+    step_s: float
+    prefill_token_s: float
+    prefill_pair_s: float
+    decode_request_s: float
+    decode_kv_token_s: float
+    num_steps: int
+    def __init__(self, step_s: _Optional[float] = ..., prefill_token_s: _Optional[float] = ..., prefill_pair_s: _Optional[float] = ..., decode_request_s: _Optional[float] = ..., decode_kv_token_s: _Optional[float] = ..., num_steps: _Optional[int] = ...) -> None: ...
 
 class ReserveRequest(_message.Message):
     __slots__ = ("router_id", "leg", "source_worker_id", "reason", "map_now")

@@ -361,6 +361,11 @@ class RegistrationStub:
                 request_serializer=protos_dot_worker__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=protos_dot_worker__pb2.WorkerRegistration.FromString,
                 _registered_method=True)
+        self.Refuse = channel.unary_unary(
+                '/slipstream.v1.Registration/Refuse',
+                request_serializer=protos_dot_worker__pb2.RefuseRequest.SerializeToString,
+                response_deserializer=protos_dot_worker__pb2.RefuseResponse.FromString,
+                _registered_method=True)
 
 
 class RegistrationServicer:
@@ -373,6 +378,13 @@ class RegistrationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Refuse(self, request, context):
+        """A router tells that it gives this worker no work. Once per router, start of the worker and reason.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistrationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -380,6 +392,11 @@ def add_RegistrationServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=protos_dot_worker__pb2.DescribeRequest.FromString,
                     response_serializer=protos_dot_worker__pb2.WorkerRegistration.SerializeToString,
+            ),
+            'Refuse': grpc.unary_unary_rpc_method_handler(
+                    servicer.Refuse,
+                    request_deserializer=protos_dot_worker__pb2.RefuseRequest.FromString,
+                    response_serializer=protos_dot_worker__pb2.RefuseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -410,6 +427,33 @@ class Registration:
             '/slipstream.v1.Registration/Describe',
             protos_dot_worker__pb2.DescribeRequest.SerializeToString,
             protos_dot_worker__pb2.WorkerRegistration.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Refuse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Registration/Refuse',
+            protos_dot_worker__pb2.RefuseRequest.SerializeToString,
+            protos_dot_worker__pb2.RefuseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,7 +42,7 @@ class AdmittedRequest:
 
 
 class Admission:
-    """Raises InvalidRequestError or ModelNotFoundError; changes nothing."""
+    """Raises InvalidRequestError, ModelNotFoundError or UnavailableError; changes nothing."""
 
     def __init__(self, fleet: Fleet, prompts: PromptReader, model_name: str) -> None:
         self._fleet = fleet
@@ -53,7 +53,7 @@ class Admission:
         arrival_s = time.monotonic()
         if command.model and command.model != self._model_name:
             raise ModelNotFoundError(command.model, (self._model_name,))
-        worker = self._fleet.reference(self._model_name)
+        worker = self._fleet.reference()
         command.sampling.check_vocabulary(worker.vocab_size)
         cache_salt = encode_salt("", command.cache_salt)
         prompt = await self._prompts.read(command.prompt, worker, cache_salt)

@@ -57,6 +57,7 @@ class Answer:
         self._arrived = asyncio.Event()
         self._first_token_s: float | None = None
         self._second_token_s: float | None = None
+        self._last_token_s: float | None = None
         self._cached_tokens: int | None = None
         self._queue_s = self._prefill_s = self._transfer_s = 0.0
         self.attempts = 0
@@ -64,6 +65,29 @@ class Answer:
         self.transferred_bytes = self.transferred_blocks = self.decode_cached_blocks = 0
         self.prefill_worker: str | None = None
         self.decode_worker: str | None = None
+
+    @property
+    def num_cached_tokens(self) -> int | None:
+        """Prompt tokens that the first attempt reused; None before its first token."""
+        return self._cached_tokens
+
+    @property
+    def ttft_s(self) -> float:
+        """From arrival to the first token; 0 before it."""
+        return 0.0 if self._first_token_s is None else self._first_token_s - self._request.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time per token after the first, so far, of the choice that has most; None before the second."""
+        num_tokens = max(len(choice.token_ids) for choice in self.choices)
+        if self._first_token_s is None or self._last_token_s is None or num_tokens < 2:
+            return None
+        return (self._last_token_s - self._first_token_s) / (num_tokens - 1)
+
+    @property
+    def transfer_s(self) -> float | None:
+        """From the first token until decode accepted the commit; None when nothing was handed over."""
+        return self._transfer_s if self.transferred_blocks else None
 
     @property
     def finished(self) -> bool:
@@ -144,6 +168,7 @@ class Answer:
             self._queue_s = max(0.0, now_s - self._request.arrival_s - message.start.prefill_s)
         if not is_new:
             return
+        self._last_token_s = now_s
         if self._first_token_s is None:
             self._first_token_s = now_s
         elif self._second_token_s is None and message.first_index + len(message.token_ids) > 1:
@@ -168,7 +193,7 @@ class Answer:
             queue_s=self._queue_s,
             prefill_s=self._prefill_s,
             transfer_s=self._transfer_s,
-            ttft_s=0.0 if first_s is None else first_s - self._request.arrival_s,
+            ttft_s=self.ttft_s,
             token_1_to_2_s=0.0 if first_s is None or second_s is None else second_s - first_s,
             total_s=time.monotonic() - self._request.arrival_s,
         )

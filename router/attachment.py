@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 import grpc
@@ -18,7 +19,7 @@ from common.net.leg_codec import encode_leg
 from common.net.protocol import PROTOCOL_VERSION
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
 from common.request import Leg, RequestId
-from protos import transfer_pb2, worker_pb2, worker_pb2_grpc
+from protos import layout_pb2, transfer_pb2, worker_pb2, worker_pb2_grpc
 from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerLost
 from router.worker_info import WorkerInfo
 
@@ -38,8 +39,15 @@ _END_REASONS = {
 }
 
 
+class AddressTakenError(Exception):
+    """Another worker answers where this one was."""
+
+
 class Attachment:
-    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report."""
+    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report.
+
+    `on_hello` may raise IncompatibleWorkerError: then the stream is closed.
+    """
 
     def __init__(
         self,
@@ -60,6 +68,12 @@ class Attachment:
         self._outgoing: asyncio.Queue[worker_pb2.AttachRequest] = asyncio.Queue()
         self._inboxes: dict[AttemptKey, Inbox] = {}
         self.connected = False
+        self._draining = False
+        self._lost_s: float | None = None  # monotonic
+
+    def connected_within(self, seconds: float) -> bool:
+        """Whether the stream is up, or broke so lately, and unannounced, that the worker may come back as it was."""
+        return self.connected or (self._lost_s is not None and time.monotonic() - self._lost_s < seconds)
 
     def open(self, inbox: Inbox) -> None:
         """From now on the attempt's messages go to its inbox."""
@@ -91,7 +105,9 @@ class Attachment:
             except grpc.aio.AioRpcError as error:
                 logger.debug("stream to %s: %s", self._worker_id, error.details())
             except IncompatibleWorkerError as error:
-                logger.error("refused: %s", error)
+                logger.debug("stream to %s: %s", self._worker_id, error)  # the fleet has told it
+            except AddressTakenError as error:
+                logger.warning("%s", error)
             except Exception:
                 # A bug of ours, or a worker of another version: it costs this stream, not the worker for good.
                 logger.exception("the stream to worker %s broke", self._worker_id)
@@ -104,7 +120,7 @@ class Attachment:
         who = await self._describe(worker_pb2.DescribeRequest(), timeout=DESCRIBE_TIMEOUT_S)
         if who.worker_id != self._worker_id:
             # Attaching would end the stream that this router may have to that worker.
-            raise IncompatibleWorkerError(f"worker {who.worker_id} is where worker {self._worker_id} was")
+            raise AddressTakenError(f"worker {who.worker_id} is where worker {self._worker_id} was")
         call = self._attach()
         try:
             hello = worker_pb2.AttachHello(router_id=self._router_id, protocol_version=PROTOCOL_VERSION)
@@ -112,20 +128,24 @@ class Attachment:
             first = await call.read()
             if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
                 return
+            self._take_hello(first.hello)
             self._outgoing = asyncio.Queue()
             self.connected = True
-            self._on_hello(first.hello)
             writer = asyncio.create_task(self._write_all(call))
             try:
                 while (message := await call.read()) is not grpc.aio.EOF:
                     if message.WhichOneof("kind") == "hello":
-                        self._on_hello(message.hello)
+                        self._take_hello(message.hello)
                     else:
                         self._dispatch(message.step)
             finally:
                 writer.cancel()
         finally:
             call.cancel()
+
+    def _take_hello(self, hello: worker_pb2.WorkerRegistration) -> None:
+        self._on_hello(hello)
+        self._draining = hello.state == layout_pb2.WORKER_STATE_DRAINING
 
     async def _write_all(
         self, call: grpc.aio.StreamStreamCall[worker_pb2.AttachRequest, worker_pb2.AttachResponse]
@@ -184,7 +204,11 @@ class Attachment:
     def _lose(self) -> None:
         if self.connected:
             self.connected = False
-            logger.warning("lost the stream to worker %s", self._worker_id)
+            self._lost_s = None if self._draining else time.monotonic()
+            if self._draining:
+                logger.info("worker %s left", self._worker_id)
+            else:
+                logger.warning("lost the stream to worker %s", self._worker_id)
             self._on_lost()
         for inbox in self._inboxes.values():
             inbox.put(WorkerLost(worker_id=self._worker_id))

@@ -1,4 +1,4 @@
-"""Clean-up calls that outlive the request that owes them. Tracked, logged, and awaited at the end."""
+"""Calls that nobody waits for, such as clean-up that outlives its request. Tracked, logged, and awaited at the end."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ class Background:
             await work
         except grpc.aio.AioRpcError as error:
             # The peer is gone, and what it held with it.
-            logger.debug("clean-up: %s", error.details())
+            logger.debug("in the background: %s", error.details())

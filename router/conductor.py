@@ -10,7 +10,8 @@ import asyncio
 import itertools
 import logging
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from common.errors import DeadlineExceededError, OverloadedError, SlipstreamError, UnavailableError
@@ -18,10 +19,12 @@ from common.request import Leg
 from router.admission import AdmittedRequest
 from router.answer import Answer
 from router.background import Background
+from router.fleet import Fleet
 from router.leg_attempt import AttemptLostError, LegAttempt, RefusedError
 from router.metrics import RouterMetrics
-from router.planner import Plan, Planner
-from router.waiting_room import REST_S, Place, WaitingRoom
+from router.planning.plan import Plan
+from router.request_planner import RequestPlanner
+from router.waiting_room import REST_S, Pin, Place, WaitingRoom
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +36,8 @@ MAX_HAND_BACKS = 64
 class Means:
     """What conducting needs, the same for all requests."""
 
-    router_id: str
-    planner: Planner
+    fleet: Fleet
+    planner: RequestPlanner
     room: WaitingRoom
     background: Background
     metrics: RouterMetrics
@@ -49,6 +52,7 @@ class Conductor:
         self._answer = answer
         self._means = means
         self._attempts = itertools.count(1)
+        self._planned = means.planner.begin(request)
         # Not asked again while there are others: idle because nothing reaches it, such a worker looks the best.
         self._avoided: frozenset[str] = frozenset()
 
@@ -59,10 +63,13 @@ class Conductor:
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 await self._run_choices(tuple(range(self._request.sampling.n)))
+            self._means.planner.end(self._planned, self._answer)
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise DeadlineExceededError(f"deadline_ms: {self._request.command.deadline_s} s have passed") from None
+            assert self._request.command.deadline_s is not None
+            limit_ms = round(self._request.command.deadline_s * 1000)
+            raise DeadlineExceededError(f"deadline_ms: {limit_ms} ms have passed") from None
 
     async def _run_choices(self, choices: tuple[int, ...], num_lost: int = 0) -> None:
         for _ in range(MAX_HAND_BACKS + self._means.max_attempts):
@@ -92,43 +99,41 @@ class Conductor:
         """One attempt that some worker took. Waits in the router's queue while all refuse."""
         excluded: frozenset[str] = frozenset()
         rested_s = 0.0
-        # Whoever comes while others wait takes his place behind them.
-        must_wait = len(self._means.room) > 0
-        while True:
-            if must_wait:
-                async with self._place(choices) as place:
+        with self._place(choices) as place:
+            must_wait = place.others_wait
+            while True:
+                if must_wait:
                     await place.wait_turn(rested_s)
-            plan = await self._plan(choices, excluded | self._avoided)
-            if plan is None and self._avoided:
-                plan = await self._plan(choices, excluded)
-            must_wait = plan is None
-            if plan is None:
-                self._means.planner.check_reachable(self._request)
-                excluded = frozenset()
-                continue
-            try:
-                await self._run_leg(plan, choices)
-                return
-            except RefusedError as error:
-                self._answer.attempts -= 1  # nobody took it
-                excluded |= error.worker_ids
-                rested_s = time.monotonic() + REST_S
+                plan = await self._plan(choices, excluded | self._avoided)
+                if plan is None and self._avoided:
+                    plan = await self._plan(choices, excluded)
+                must_wait = plan is None
+                if plan is None:
+                    self._means.planner.check_reachable(self._request)
+                    excluded = frozenset()
+                    continue
+                try:
+                    await self._run_leg(plan, choices, on_submitted=place.leave)
+                    return
+                except RefusedError as error:
+                    self._answer.attempts -= 1  # nobody took it
+                    excluded |= error.worker_ids
+                    rested_s = time.monotonic() + REST_S
 
-    def _place(self, choices: tuple[int, ...]) -> AbstractAsyncContextManager[Place]:
-        begun = bool(self._answer.choices[choices[0]].token_ids)
-        return self._means.room.place(self._request.command.priority, self._request.arrival_s, begun=begun)
-
-    async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
-        num_done = len(self._answer.choices[choices[0]].token_ids)
-        assert self._request.sampling.max_tokens is not None
-        return await self._means.planner.plan(
-            self._request,
-            num_tokens=len(self._request.prompt_token_ids) + num_done,
-            num_new_tokens=self._request.sampling.max_tokens - num_done,
-            excluded=excluded,
+    def _place(self, choices: tuple[int, ...]) -> AbstractContextManager[Place]:
+        command = self._request.command
+        return self._means.room.place(
+            command.priority,
+            self._request.arrival_s,
+            pin=Pin(command.route.prefill_worker, command.route.decode_worker),
+            begun=bool(self._answer.choices[choices[0]].token_ids),
         )
 
-    async def _run_leg(self, plan: Plan, choices: tuple[int, ...]) -> None:
+    async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
+        num_done_tokens = len(self._answer.choices[choices[0]].token_ids)
+        return await self._means.planner.plan(self._planned, num_done_tokens=num_done_tokens, excluded=excluded)
+
+    async def _run_leg(self, plan: Plan, choices: tuple[int, ...], on_submitted: Callable[[], None]) -> None:
         request = self._request
         output_token_ids = self._answer.choices[choices[0]].token_ids if len(choices) == 1 else ()
         leg = Leg(
@@ -142,11 +147,12 @@ class Conductor:
             deadline_s=request.deadline_s,
             cache_salt=request.cache_salt,
             canary=request.command.canary,
+            expected_cached_tokens=plan.num_cached_tokens,
         )
         means = self._means
         self._answer.attempts += 1
-        means.metrics.count_decision(request.command, plan.kind, plan.reason)
-        await LegAttempt(leg, plan, self._answer, means.router_id, means.background).run()
+        booking = means.planner.book(self._planned, plan)
+        await LegAttempt(leg, plan, booking, self._answer, means.fleet, means.background).run(on_submitted)
 
     def _note_loss(self, error: AttemptLostError, num_lost: int) -> None:
         self._avoided |= {error.worker_id}

@@ -65,15 +65,14 @@ class RouterCore:
             self._observe(command, answer if answer is not None and answer.finished else None, outcome)
 
     def models(self) -> Sequence[ModelCard]:
-        known = [handle.info for handle in self._fleet.workers() if handle.info.model == self._model_name]
+        worker = self._fleet.try_reference()
         return [
             ModelCard(
                 id=self._model_name,
-                max_model_len=info.max_model_len,
-                vocab_size=info.vocab_size,
+                max_model_len=None if worker is None else worker.max_model_len,
+                vocab_size=None if worker is None else worker.vocab_size,
                 created_s=self._created_s,
             )
-            for info in known[:1]
         ]
 
     def _observe(self, command: GenerateCommand, answer: Answer | None, outcome: str) -> None:

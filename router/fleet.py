@@ -13,10 +13,12 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from common.config import Role
-from common.errors import IncompatibleWorkerError, ModelNotFoundError
+from common.errors import IncompatibleWorkerError, UnavailableError
 from common.net.server import open_channel
 from common.request import WorkerId
 from protos import worker_pb2, worker_pb2_grpc
+from router.planning.roster import Roster
+from router.refusals import Refusals, RefusedWorker
 from router.worker_handle import WorkerHandle
 from router.worker_info import WorkerInfo
 
@@ -25,17 +27,27 @@ logger = logging.getLogger(__name__)
 DESCRIBE_TIMEOUT_S = 2.0
 DESCRIBE_INTERVAL_S = 1.0
 SETTLE_INTERVAL_S = 0.5
+# For so long after its stream broke, newcomers must fit a worker: it is no time for one that was refused to step in.
+RECALL_S = 30.0
 
 
 class Fleet:
-    """Owned by the event loop. `changed` is set whenever a worker's load or state moves."""
+    """Owned by the event loop. `changed` is set whenever a worker's load or state moves.
 
-    def __init__(self, router_id: str) -> None:
-        self._router_id = router_id
+    Workers whose streams are up serve the router's model, and KV can move between any two of them. Those whose streams
+    broke are remembered for `recall_s`.
+    """
+
+    def __init__(self, router_id: str, model: str, roster: Roster, *, recall_s: float = RECALL_S) -> None:
+        self.router_id = router_id
+        self._model = model
+        self._roster = roster
+        self._recall_s = recall_s
         self._handles: dict[WorkerId, WorkerHandle] = {}
         self._static_ids: set[WorkerId] = set()
         self._members: Mapping[str, bytes] | None = None
-        self._refused: dict[str, str] = {}
+        self._payloads: dict[str, bytes] = {}
+        self._refusals = Refusals(router_id)
         self._tasks: list[asyncio.Task[None]] = []
         self.changed = asyncio.Event()
 
@@ -57,14 +69,26 @@ class Fleet:
 
     async def _settle(self, members: Mapping[str, bytes]) -> None:
         for worker_id, payload in members.items():
+            if WorkerId(worker_id) in self._handles and self._payloads.get(worker_id) == payload:
+                continue  # nothing new of it, and there may be thousands
             try:
-                await self._add(worker_pb2.WorkerRegistration.FromString(payload))
-            except (DecodeError, IncompatibleWorkerError) as error:
-                self._refuse(worker_id, str(error))
+                registration = worker_pb2.WorkerRegistration.FromString(payload)
+                await self._add(registration)
+                if self._handles[WorkerId(worker_id)].info.incarnation == registration.incarnation:
+                    self._payloads[worker_id] = payload
+            except DecodeError as error:
+                unread = worker_pb2.WorkerRegistration(worker_id=worker_id)
+                self._refusals.add(unread, f"worker {worker_id} has a registration that can't be read: {error}")
+            except IncompatibleWorkerError:
+                pass  # told and kept by `_admit`
+        for refused in self._refusals.all():
+            if refused.worker_id not in members and refused.worker_id not in self._static_ids:
+                self._refusals.drop(refused.worker_id)
         for worker_id in [*self._handles]:
             gone = worker_id not in members and worker_id not in self._static_ids
             if gone and not self._handles[worker_id].attachment.connected:
-                logger.info("worker %s left", worker_id)
+                logger.info("worker %s is no member any more", worker_id)
+                self._payloads.pop(worker_id, None)
                 await self._handles.pop(worker_id).close()
                 self.changed.set()
 
@@ -79,20 +103,27 @@ class Fleet:
             if handle.usable and handle.can(role) and handle.info.worker_id not in exclude
         ]
 
+    def refused(self) -> list[RefusedWorker]:
+        """Workers that were found but don't fit: with another model, say, or blocks of another size."""
+        return self._refusals.all()
+
     def find(self, worker_id: str) -> WorkerHandle | None:
         return self._handles.get(WorkerId(worker_id))
 
-    def models(self) -> tuple[str, ...]:
-        """Served model names, of usable workers first."""
-        known = sorted(self._handles.values(), key=lambda handle: not handle.usable)
-        return tuple(dict.fromkeys(handle.info.model for handle in known))
+    def reference(self) -> WorkerInfo:
+        """A worker's registration, for what all workers share. Raises UnavailableError when there is none yet."""
+        info = self.try_reference()
+        if info is None:
+            raise UnavailableError(
+                f"no worker has registered yet for model {self._model!r}: start one, or wait until it has loaded"
+            )
+        return info
 
-    def reference(self, model: str) -> WorkerInfo:
-        """A worker's registration, for what all workers of the model share. Raises ModelNotFoundError."""
-        for handle in self._handles.values():
-            if handle.info.model == model:
-                return handle.info
-        raise ModelNotFoundError(model, self.models())
+    def try_reference(self) -> WorkerInfo | None:
+        """See `reference`; None when no worker has registered."""
+        # Only those that are connected are known to be alike.
+        known = sorted(self._handles.values(), key=lambda handle: not handle.attachment.connected)
+        return known[0].info if known else None
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -100,6 +131,7 @@ class Fleet:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(handle.close() for handle in self._handles.values()))
         self._handles.clear()
+        await self._refusals.close()
 
     async def _describe(self, address: str) -> None:
         async with open_channel(address) as channel:
@@ -117,37 +149,47 @@ class Fleet:
                         await self._add(registration)
                     except grpc.aio.AioRpcError as error:
                         logger.debug("worker at %s: %s", address, error.details())
-                    except IncompatibleWorkerError as error:
-                        self._refuse(address, str(error))
+                        if worker_id is not None:
+                            self._refusals.drop(worker_id)
+                    except IncompatibleWorkerError:
+                        pass  # told and kept by `_admit`
                 await asyncio.sleep(DESCRIBE_INTERVAL_S)
 
     async def _forget_static(self, worker_id: WorkerId) -> None:
         """Another worker has taken its address."""
         self._static_ids.discard(worker_id)
+        self._refusals.drop(worker_id)
         handle = self._handles.get(worker_id)
         if handle is not None and not handle.attachment.connected:
             del self._handles[worker_id]
             await handle.close()
 
     async def _add(self, registration: worker_pb2.WorkerRegistration) -> None:
-        info = WorkerInfo.from_wire(registration)
+        info = self._admit(registration)
         known = self._handles.get(info.worker_id)
         if known is not None and known.info.incarnation == info.incarnation:
             known.info = info
             return
-        for other in self._handles.values():
-            if other.info.worker_id != info.worker_id and other.info.model == info.model:
-                info.check_compatible(other.info)
         if known is not None and known.attachment.connected:
             return  # its stream speaks for the incarnation that runs
-        self._handles[info.worker_id] = WorkerHandle(info, self._router_id, self.changed)
-        self._refused.pop(info.worker_id, None)
+        self._handles[info.worker_id] = WorkerHandle(info, self.router_id, self._roster, self.changed, self._admit)
         logger.info("worker %s (%s, %s) at %s", info.worker_id, info.role.value, info.model, info.address)
         self.changed.set()
         if known is not None:
             await known.close()
 
-    def _refuse(self, who: str, why: str) -> None:
-        if self._refused.get(who) != why:
-            self._refused[who] = why
-            logger.error("refused: %s", why)
+    def _admit(self, registration: worker_pb2.WorkerRegistration) -> WorkerInfo:
+        """Raises IncompatibleWorkerError, which is told to the worker, for one that does not fit those that are up."""
+        try:
+            info = WorkerInfo.from_wire(registration)
+            info.check_model(self._model)
+            # Those that were admitted are alike: one of them speaks for all.
+            others = (handle for handle in self._handles.values() if handle.info.worker_id != info.worker_id)
+            other = next((one for one in others if one.attachment.connected_within(self._recall_s)), None)
+            if other is not None:
+                info.check_compatible(other.info)
+        except IncompatibleWorkerError as error:
+            self._refusals.add(registration, str(error))
+            raise
+        self._refusals.drop(info.worker_id)
+        return info

@@ -125,9 +125,11 @@ class GenerateEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
+    """Lengths are None until a worker has told them."""
+
     id: str
-    max_model_len: int  # tokens
-    vocab_size: int  # tokens
+    max_model_len: int | None  # tokens
+    vocab_size: int | None  # tokens
     created_s: int  # Unix seconds
 
 

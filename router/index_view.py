@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from common.config import IndexConfig
 from common.index.client import IndexClient
 from common.index.lookup import IndexLookup
 from common.index.membership import Membership
-from common.index.points import IndexSpace
+from common.index.points import IndexSpace, WorkerRef
 from common.kv.block_key import BlockKey
-from common.request import WorkerId
 from router.fleet import Fleet
+from router.prefix_lookup import PrefixDepths
 from router.worker_info import WorkerInfo
 
 
@@ -39,14 +39,19 @@ class IndexView:
     def degraded(self) -> bool:
         return self._lookup.degraded
 
-    async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> Mapping[WorkerId, int]:
-        """See PrefixLookup. What a worker is only expected to hold soon counts like what it holds."""
+    async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> PrefixDepths:
+        """See PrefixLookup."""
         if not point_keys:
-            return {}
-        result = await self._lookup.depth(point_keys)
-        return {
-            holder.worker_id: depth.speculative_points * worker.index_stride for holder, depth in result.depths.items()
-        }
+            return PrefixDepths()
+        depths = (await self._lookup.depth(point_keys)).depths
+        return PrefixDepths(
+            held={holder.worker_id: depth.device_points for holder, depth in depths.items()},
+            expected={holder.worker_id: depth.speculative_points for holder, depth in depths.items()},
+        )
+
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> None:
+        """See PrefixLookup. A shard that does not take it costs siblings at other routers their hit, no more."""
+        await self._lookup.speculate(WorkerRef(worker.worker_id, worker.incarnation), point_keys)
 
     async def watch(self, fleet: Fleet) -> None:
         """Keeps the fleet's members as the index has them. Until cancelled."""

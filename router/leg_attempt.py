@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import grpc
@@ -18,8 +20,11 @@ from common.request import Leg, WorkerId
 from protos import transfer_pb2, worker_pb2
 from router.answer import Answer
 from router.background import Background
+from router.fleet import Fleet
 from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, Message, TokensArrived, WorkerLost
-from router.planner import Plan, PlanKind
+from router.planning.books import Booking
+from router.planning.plan import Plan, PlanKind
+from router.policy import Ranked
 from router.worker_handle import WorkerHandle
 
 logger = logging.getLogger(__name__)
@@ -47,46 +52,54 @@ class AttemptLostError(Exception):
 class LegAttempt:
     """Ends when each choice is finished or was handed back; raises RefusedError, AttemptLostError or what failed."""
 
-    def __init__(self, leg: Leg, plan: Plan, answer: Answer, router_id: str, background: Background) -> None:
+    def __init__(
+        self, leg: Leg, plan: Plan, booking: Booking, answer: Answer, fleet: Fleet, background: Background
+    ) -> None:
         self._leg = leg
         self._plan = plan
+        self._booking = booking
         self._answer = answer
-        self._router_id = router_id
+        self._fleet = fleet
         self._background = background
         self._inbox = Inbox(AttemptKey(leg.request_id, leg.attempt))
         # Choices that the caller still waits for, and those that a worker may still compute.
         self._open = set(leg.choice_indices)
         self._unended = set(leg.choice_indices)
-        self._prefill: WorkerHandle | None = plan.prefill[0] if plan.prefill else None
+        self._prefill: WorkerHandle | None = None
         self._decode: WorkerHandle | None = None
         self._reservation: worker_pb2.ReserveResponse | None = None
         # Tokens that came before those in front of them: the two workers' streams keep no common order.
         self._early: dict[int, list[TokensArrived]] = {}
         self._awaits_hand_over = plan.kind is PlanKind.SPLIT
         self._committed = False
-        self._charged: list[tuple[WorkerHandle, int]] = []
 
-    async def run(self) -> None:
+    async def run(self, on_submitted: Callable[[], None]) -> None:
+        """`on_submitted` is called when decode has room for the attempt, and the first worker has it in its queue."""
         try:
+            computing = self._find(self._plan.computing)
+            if self._plan.kind is PlanKind.LOCAL:
+                self._decode = computing
+            else:
+                self._prefill = computing
             if self._plan.kind is PlanKind.SPLIT:
-                assert self._prefill is not None
-                self._reservation = await self._reserve(self._prefill)
-            elif self._plan.kind is PlanKind.LOCAL:
-                self._decode = self._plan.decode[0]
-            self._submit()
+                self._reservation = await self._reserve(computing)
+            self._submit(computing)
+            on_submitted()
             await self._follow()
         finally:
             self._leave()
 
     async def _reserve(self, prefill: WorkerHandle) -> worker_pb2.ReserveResponse:
         request = worker_pb2.ReserveRequest(
-            router_id=self._router_id,
+            router_id=self._fleet.router_id,
             leg=encode_leg(self._leg),
             source_worker_id=prefill.info.worker_id,
             reason=transfer_pb2.TRANSFER_REASON_HANDOVER,
             map_now=True,
         )
-        for handle in self._plan.decode:
+        for handle in map(self._find, self._plan.decode):
+            worker_id = handle.info.worker_id
+            self._booking.ask_decode(worker_id)
             # Tokens may come before the answer to Reserve is read here: the inbox is open first.
             handle.attachment.open(self._inbox)
             self._decode = handle
@@ -99,20 +112,28 @@ class LegAttempt:
                 self._decode = None
                 error = error_from_call(call_error)
                 if isinstance(error, OverloadedError):
+                    self._booking.decode_refused(worker_id)
                     continue
                 # Its answer may be on its way: then a reservation is there that would live as long as the stream.
                 handle.attachment.cancel(self._leg.request_id, self._leg.attempt)
                 if call_error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     raise AttemptLostError(handle.info.worker_id, f"Reserve: {error}") from error
                 raise error from call_error
-            self._charge(handle, 0)
+            if response.HasField("load"):
+                handle.take_load(response.load)
+            self._booking.decode_granted(worker_id)
             self._answer.decode_cached_blocks = response.cached_blocks
             return response
-        raise RefusedError(*(handle.info.worker_id for handle in self._plan.decode))
+        raise RefusedError(*(one.candidate.worker_id for one in self._plan.decode))
 
-    def _submit(self) -> None:
-        worker = self._prefill or self._decode
-        assert worker is not None
+    def _find(self, ranked: Ranked) -> WorkerHandle:
+        worker_id = ranked.candidate.worker_id
+        handle = self._fleet.find(worker_id)
+        if handle is None:
+            raise AttemptLostError(worker_id, f"worker {worker_id} has left")
+        return handle
+
+    def _submit(self, worker: WorkerHandle) -> None:
         target = None
         if self._reservation is not None:
             target = transfer_pb2.PushTarget(
@@ -120,9 +141,9 @@ class LegAttempt:
                 sink_ranks=self._reservation.sink_ranks,
                 map=self._reservation.map if self._reservation.HasField("map") else None,
             )
-        self._charge(worker, self._plan.num_uncached_tokens)
         worker.attachment.open(self._inbox)
         worker.attachment.submit(self._leg, target)
+        self._booking.submitted()
         self._answer.prefill_worker = self._prefill.info.worker_id if self._prefill else None
         self._answer.decode_worker = self._decode.info.worker_id if self._decode else None
 
@@ -154,11 +175,11 @@ class LegAttempt:
             self._take_tokens(message)
 
     def _take_tokens(self, tokens: TokensArrived) -> None:
-        self._discharge()
+        self._booking.computed(time.monotonic())
         self._answer.deliver(tokens)
         index = tokens.choice_index
         if self._decode is not None and tokens.worker_id == self._decode.info.worker_id:
-            self._committed = True
+            self._commit()
         if tokens.finish_reason is not None:
             self._unended.discard(index)
         if not self._answer.choices[index].finished or index not in self._open:
@@ -169,12 +190,16 @@ class LegAttempt:
         if not self._open and not self._committed:
             self._awaits_hand_over = False  # the first tokens ended it all: nothing is left to hand over
 
+    def _commit(self) -> None:
+        self._committed = True
+        self._booking.committed(time.monotonic())
+
     def _take_end(self, end: LegEnded) -> None:
         choices = end.choice_indices or self._leg.choice_indices
         match end.reason:
             case EndReason.HANDED_OVER:
                 self._answer.note_hand_over(end)
-                self._committed = True
+                self._commit()
                 self._awaits_hand_over = False
             case EndReason.PREEMPTED:
                 self._answer.preemptions += len(choices)
@@ -206,7 +231,7 @@ class LegAttempt:
         raise AttemptLostError(worker_id, f"worker {worker_id} is gone")
 
     def _leave(self) -> None:
-        self._discharge()
+        self._booking.close()
         if self._reservation is not None and self._decode is not None and not self._committed:
             end = self._abort if self._open else self._release
             self._background.start(end(self._decode, self._reservation.ticket.ticket_id))
@@ -227,12 +252,3 @@ class LegAttempt:
 
     async def _release(self, decode: WorkerHandle, ticket_id: str) -> None:
         await decode.decode_stub.Release(worker_pb2.ReleaseRequest(ticket_id=ticket_id), timeout=CONTROL_TIMEOUT_S)
-
-    def _charge(self, worker: WorkerHandle, num_tokens: int) -> None:
-        worker.charge(num_tokens)
-        self._charged.append((worker, num_tokens))
-
-    def _discharge(self) -> None:
-        for worker, num_tokens in self._charged:
-            worker.discharge(num_tokens)
-        self._charged.clear()

@@ -19,6 +19,7 @@ from common.checkpoint import resolve_model, served_name
 from common.config import RouterConfig
 from common.errors import SlipstreamError
 from common.net.server import GrpcServer
+from common.request import SamplingParams
 from common.telemetry.logs import configure_logging
 from common.vital_tasks import VitalTasks
 from protos import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
@@ -28,16 +29,20 @@ from router.api.inference import InferenceServicer
 from router.background import Background
 from router.conductor import Means
 from router.core import RouterCore
+from router.decision_log import DecisionLog
 from router.fleet import Fleet
 from router.http import create_app, serve_http
 from router.index_view import IndexView
 from router.metrics import RouterMetrics
-from router.planner import Planner
+from router.planning.books import Books
+from router.planning.planner import Planner, PlannerSettings
 from router.policy import select_policy
 from router.prefix_lookup import NoIndex, PrefixLookup
 from router.prompt import PromptReader
 from router.readiness import Readiness
+from router.request_planner import RequestPlanner
 from router.text import TextModel, TextWorkers
+from router.text.tokenizer_folder import DEFAULTED
 from router.waiting_room import WaitingRoom
 
 logger = logging.getLogger(__name__)
@@ -72,6 +77,7 @@ async def _serve(config: RouterConfig) -> int:
     router_id = config.router_id or f"router-{config.host}:{grpc_port}-{secrets.token_hex(4)}"
     folder = await asyncio.to_thread(resolve_model, config.model)
     text = await asyncio.to_thread(TextModel.load, folder)
+    _log_sampling_defaults(text.sampling_defaults)
     model_name = config.served_model_name or served_name(config.model, folder)
     async with AsyncExitStack() as stack:
         metrics = RouterMetrics()
@@ -79,7 +85,8 @@ async def _serve(config: RouterConfig) -> int:
         stack.callback(text_workers.close)
         background = Background()
         stack.push_async_callback(background.close)
-        fleet = Fleet(router_id)
+        books = Books()
+        fleet = Fleet(router_id, model_name, books.roster)
         stack.push_async_callback(fleet.close)
         fleet.add_static(config.worker)
         tasks = VitalTasks(crash)
@@ -90,14 +97,27 @@ async def _serve(config: RouterConfig) -> int:
             view.start()
             tasks.start(view.watch(fleet), "members")
             tasks.start(fleet.keep_members(), "settle members")
+        decisions = DecisionLog()
         core = RouterCore(
             model_name=model_name,
             text=text,
             fleet=fleet,
             admission=Admission(fleet, PromptReader(text_workers), model_name),
             means=Means(
-                router_id=router_id,
-                planner=Planner(fleet, select_policy(config.policy), lookup, random.Random()),
+                fleet=fleet,
+                planner=RequestPlanner(
+                    planner=Planner(
+                        books.roster,
+                        select_policy(config.policy),
+                        random.Random(),
+                        PlannerSettings(max_local_prefill_tokens=config.max_local_prefill_tokens),
+                    ),
+                    books=books,
+                    lookup=lookup,
+                    background=background,
+                    metrics=metrics,
+                    decisions=decisions,
+                ),
                 room=WaitingRoom(fleet.changed, config.max_num_requests),
                 background=background,
                 metrics=metrics,
@@ -106,8 +126,7 @@ async def _serve(config: RouterConfig) -> int:
             metrics=metrics,
             max_num_requests=config.max_num_requests,
         )
-        readiness = Readiness(core, fleet, config.min_workers)
-        tasks.start(readiness.run(), "readiness")
+        readiness = Readiness(core, fleet, config.min_workers, announce=server.set_serving)
         tasks.start(_watch_index(lookup, metrics), "index state")
         stack.callback(tasks.cancel)
         started_s = time.monotonic()
@@ -122,18 +141,25 @@ async def _serve(config: RouterConfig) -> int:
                 version=version("slipstream"),
             )
 
-        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceServicer(core), server.server)
-        admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, status), server.server)
+        inference = InferenceServicer(core, text.sampling_defaults)
+        inference_pb2_grpc.add_InferenceServicer_to_server(inference, server.server)
+        admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, decisions, status), server.server)
         await server.start(["slipstream.v1.Inference", "slipstream.v1.Admin"])
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         app = create_app(core, text=text, metrics=metrics, readiness=readiness.why_not)
         http = await serve_http(app, config.host, config.http_port)
         stack.push_async_callback(http.stop)
-        await server.set_serving(True)
+        tasks.start(readiness.run(), "readiness")
         _tell_ready(router_id, f"{config.host}:{grpc_port}", f"http://{config.host}:{http.port}")
         await stop.wait()
         logger.info("stopping")
     return 1 if failures else 0
+
+
+def _log_sampling_defaults(defaults: SamplingParams) -> None:
+    told = [f"{name} {getattr(defaults, name):g}" for name in DEFAULTED]
+    if defaults != SamplingParams():
+        logger.info("the model's generation_config.json samples requests that don't say with %s", ", ".join(told))
 
 
 async def _watch_index(lookup: PrefixLookup, metrics: RouterMetrics) -> None:

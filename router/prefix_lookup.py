@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from common.kv.block_key import BlockKey
 from common.request import WorkerId
 from router.worker_info import WorkerInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixDepths:
+    """Leading points of a prompt, by worker; a worker that holds none may be missing.
+
+    `held` is there by the worker's own word, `expected` is or will be soon: requests for it are under way.
+    """
+
+    held: Mapping[WorkerId, int] = field(default_factory=dict)
+    expected: Mapping[WorkerId, int] = field(default_factory=dict)
 
 
 class PrefixLookup(Protocol):
@@ -16,8 +28,12 @@ class PrefixLookup(Protocol):
     @property
     def degraded(self) -> bool: ...
 
-    async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> Mapping[WorkerId, int]:
-        """Tokens held from the prompt's start, by worker; a worker that holds none may be missing."""
+    async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> PrefixDepths:
+        """Who holds how much of a prompt with these points."""
+        ...
+
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> None:
+        """Tells other routers that the worker will hold these points soon."""
         ...
 
 
@@ -26,5 +42,8 @@ class NoIndex:
 
     degraded = False
 
-    async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> Mapping[WorkerId, int]:
-        return {}
+    async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> PrefixDepths:
+        return PrefixDepths()
+
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> None:
+        pass  # there is nobody to tell

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
 
 from common.config import Role
 from common.errors import SlipstreamError
@@ -20,13 +21,20 @@ CANARY_DEADLINE_S = 30.0
 CANARY_TOKENS = 2
 
 
-class Readiness:
-    """Probes until an answer came, then watches that workers remain. Owned by the event loop."""
+Announce = Callable[[bool], Awaitable[None]]
 
-    def __init__(self, generator: Generator, fleet: Fleet, min_workers: int) -> None:
+
+class Readiness:
+    """Probes until an answer came, then watches that workers remain. Owned by the event loop.
+
+    `announce` is called with each change of `ready`, which is false at first.
+    """
+
+    def __init__(self, generator: Generator, fleet: Fleet, min_workers: int, announce: Announce) -> None:
         self._generator = generator
         self._fleet = fleet
         self._min_workers = min_workers
+        self._announce = announce
         self.ready = False
         self.reason = "no worker has registered yet"
 
@@ -41,10 +49,16 @@ class Readiness:
             await asyncio.sleep(INTERVAL_S)
         while True:
             if not self._fleet.usable(Role.DECODE):
-                self.ready, self.reason = False, "no worker that decodes is up"
+                await self._set_ready(False, "no worker that decodes is up")
             elif not self.ready:
                 await self._probe()
             await asyncio.sleep(INTERVAL_S)
+
+    async def _set_ready(self, ready: bool, reason: str) -> None:
+        self.reason = reason
+        if ready != self.ready:
+            self.ready = ready
+            await self._announce(ready)
 
     def _num_up(self) -> int:
         return sum(handle.usable for handle in self._fleet.workers())
@@ -64,5 +78,5 @@ class Readiness:
             self.reason = f"the probe failed: {error}"
             logger.info("not ready: %s", error)
         else:
-            self.ready, self.reason = True, ""
+            await self._set_ready(True, "")
             logger.info("ready: an answer came through the whole path")

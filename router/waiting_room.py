@@ -6,8 +6,10 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from common.errors import OverloadedError
 
@@ -17,58 +19,123 @@ RETRY_S = 0.25
 REST_S = 0.02
 
 
+class Pin(NamedTuple):
+    """The workers that a request insists on; None where any will do."""
+
+    prefill_worker: str | None = None
+    decode_worker: str | None = None
+
+
+class Entry(NamedTuple):
+    """In the order of turns. `number` tells entries apart."""
+
+    priority: int
+    arrival_s: float
+    number: int
+
+
+@dataclass(slots=True)
+class _Line:
+    heap: list[Entry] = field(default_factory=list)
+    left: set[Entry] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self.heap) - len(self.left)
+
+    def leave(self, entry: Entry) -> None:
+        self.left.add(entry)
+        while self.heap and self.heap[0] in self.left:
+            self.left.remove(heapq.heappop(self.heap))
+
+
 class WaitingRoom:
-    """Only the head tries again, each time that a worker's load moves. Owned by the event loop; bounded."""
+    """Only the head of a line tries again, each time that a worker's load moves, and keeps its place while it does.
+
+    So room that comes free piece by piece adds up for the head, however much it needs, and nobody smaller takes it
+    first. Requests pinned to the same workers have a line of their own: they would hold up all others for one
+    worker's sake. Owned by the event loop; bounded over all lines.
+    """
 
     def __init__(self, changed: asyncio.Event, capacity: int) -> None:
         self._changed = changed
         self._capacity = capacity
-        self._heap: list[tuple[int, float, int]] = []
-        self._left: set[tuple[int, float, int]] = set()
+        self._lines: dict[Pin, _Line] = {}
         self._numbers = itertools.count()
         self._head_moved = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._heap) - len(self._left)
+        return sum(len(line) for line in self._lines.values())
 
-    @asynccontextmanager
-    async def place(self, priority: int, arrival_s: float, *, begun: bool = False) -> AsyncIterator[Place]:
+    @contextmanager
+    def place(self, priority: int, arrival_s: float, *, pin: Pin | None = None, begun: bool = False) -> Iterator[Place]:
+        """A place that is not taken yet, and is left at the end in any case. `begun`: the answer has begun."""
+        place = Place(self, priority, arrival_s, pin or Pin(), begun=begun)
+        try:
+            yield place
+        finally:
+            place.leave()
+
+    def has_line(self, pin: Pin) -> bool:
+        return pin in self._lines
+
+    def enter(self, priority: int, arrival_s: float, pin: Pin, *, begun: bool) -> Entry:
         """Raises OverloadedError when the room is full, but not for an answer that has begun."""
         if len(self) >= self._capacity and not begun:
             raise OverloadedError("every worker is busy and the router's queue is full")
-        entry = (priority, arrival_s, next(self._numbers))
-        heapq.heappush(self._heap, entry)
-        try:
-            yield Place(self, entry)
-        finally:
-            self._leave(entry)
+        entry = Entry(priority, arrival_s, next(self._numbers))
+        heapq.heappush(self._lines.setdefault(pin, _Line()).heap, entry)
+        return entry
 
-    async def wait_turn(self, entry: tuple[int, float, int], not_before_s: float) -> None:
-        """Returns when the entry is at the head and something may have changed; not before a monotonic time."""
+    def leave(self, entry: Entry, pin: Pin) -> None:
+        line = self._lines[pin]
+        line.leave(entry)
+        if not line:
+            del self._lines[pin]
+        self._head_moved.set()
+
+    async def wait_turn(self, entry: Entry, pin: Pin, not_before_s: float) -> None:
+        """Returns when the entry heads its line and something may have changed; not before a monotonic time.
+
+        Whoever comes to the head behind another tries at once: where that one found room, there may be more.
+        """
+        heap = self._lines[pin].heap
         while True:
-            while self._heap[0] != entry:
+            if heap[0] == entry:
+                self._changed.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), RETRY_S)
+            while heap[0] != entry:
                 self._head_moved.clear()
                 await self._head_moved.wait()
-            self._changed.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), RETRY_S)
             await asyncio.sleep(not_before_s - time.monotonic())
-            if self._heap[0] == entry:
+            if heap[0] == entry:
                 return
-
-    def _leave(self, entry: tuple[int, float, int]) -> None:
-        self._left.add(entry)
-        while self._heap and self._heap[0] in self._left:
-            self._left.remove(heapq.heappop(self._heap))
-        self._head_moved.set()
 
 
 class Place:
-    """One request's place in the room."""
+    """One request's place in the room: taken while it waits and while it tries, left when a worker has taken it."""
 
-    def __init__(self, room: WaitingRoom, entry: tuple[int, float, int]) -> None:
+    def __init__(self, room: WaitingRoom, priority: int, arrival_s: float, pin: Pin, *, begun: bool) -> None:
         self._room = room
-        self._entry = entry
+        self._priority = priority
+        self._arrival_s = arrival_s
+        self._pin = pin
+        self._begun = begun
+        self._entry: Entry | None = None
+
+    @property
+    def others_wait(self) -> bool:
+        """Whoever comes while others wait for the same workers takes his place behind them."""
+        return self._room.has_line(self._pin)
 
     async def wait_turn(self, not_before_s: float = 0.0) -> None:
-        await self._room.wait_turn(self._entry, not_before_s)
+        """Takes the place, if it was not, and waits. Raises OverloadedError when the room is full."""
+        if self._entry is None:
+            self._entry = self._room.enter(self._priority, self._arrival_s, self._pin, begun=self._begun)
+        await self._room.wait_turn(self._entry, self._pin, not_before_s)
+
+    def leave(self) -> None:
+        """Idempotent; who waits again stands where he stood, by priority and arrival."""
+        if self._entry is not None:
+            self._room.leave(self._entry, self._pin)
+            self._entry = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.config import Role
+from common.cost import StepTimes
 from common.errors import IncompatibleWorkerError
 from common.kv.block_key import golden_key
+from common.net.cost_codec import decode_step_times
 from common.net.protocol import PROTOCOL_VERSION, decode_role
 from common.request import WorkerId
 from protos import layout_pb2, worker_pb2
@@ -31,6 +33,7 @@ class WorkerInfo:
     index_stride: int
     draining: bool
     backend: str
+    chunk_tokens: int = 2048  # prompt tokens per step at most
 
     @staticmethod
     def from_wire(message: worker_pb2.WorkerRegistration) -> WorkerInfo:
@@ -60,22 +63,35 @@ class WorkerInfo:
             index_stride=message.index_stride,
             draining=message.state == layout_pb2.WORKER_STATE_DRAINING,
             backend=message.backend,
+            chunk_tokens=message.max_num_batched_tokens or 2048,
         )
+
+    def check_model(self, model: str) -> None:
+        """Raises IncompatibleWorkerError when the worker serves another model than `model`."""
+        if self.model != model:
+            raise IncompatibleWorkerError(
+                f"worker {self.worker_id} serves model {self.model!r}, this router {model!r}: start both with one "
+                "model, or with one served_model_name if the model is the same"
+            )
 
     def check_compatible(self, other: WorkerInfo) -> None:
         """Raises IncompatibleWorkerError with the field that differs, when KV can't move between the two."""
-        for name in ("model", "block_size", "num_bytes_per_block", "layout_fingerprint", "key_root", "index_stride"):
+        for name in ("block_size", "num_bytes_per_block", "layout_fingerprint", "key_root", "index_stride"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
+                setting = name if name in ("block_size", "index_stride") else "model (the same files) and dtype"
                 raise IncompatibleWorkerError(
-                    f"worker {self.worker_id} has {name} {_readable(mine)}, "
-                    f"but worker {other.worker_id} of the fleet has {_readable(theirs)}"
+                    f"worker {self.worker_id} has {name} {_readable(mine)}, but worker {other.worker_id} of the fleet "
+                    f"has {_readable(theirs)}: start all workers of a fleet with the same {setting}"
                 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLoad:
-    """A worker's last load report: what planning needs of it."""
+    """A worker's last load report: what planning needs of it.
+
+    `queue_s` is the prefill work of its queue and batch, `busy_s` all the time that it has spent in steps.
+    """
 
     num_running: int = 0
     num_waiting: int = 0
@@ -83,7 +99,15 @@ class WorkerLoad:
     num_reservations: int = 0
     num_blocks: int = 0
     num_free_blocks: int = 0
+    num_cached_blocks: int = 0
     max_num_seqs: int = 1
+    num_running_tokens: int = 0
+    num_prefilled_tokens: int = 0
+    queue_s: float = 0.0
+    busy_s: float = 0.0
+    num_submits_taken: int = 0
+    num_routers: int = 1
+    step_times: StepTimes | None = None
 
     @staticmethod
     def from_wire(message: worker_pb2.LoadReport) -> WorkerLoad:
@@ -94,7 +118,15 @@ class WorkerLoad:
             num_reservations=message.num_reservations,
             num_blocks=message.num_blocks,
             num_free_blocks=message.num_free_blocks,
+            num_cached_blocks=message.num_cached_blocks,
             max_num_seqs=max(1, message.max_num_seqs),
+            num_running_tokens=message.num_running_tokens,
+            num_prefilled_tokens=message.num_prefilled_tokens,
+            queue_s=message.queue_s,
+            busy_s=message.busy_s,
+            num_submits_taken=message.num_submits_taken,
+            num_routers=message.num_routers,
+            step_times=decode_step_times(message.step_times) if message.HasField("step_times") else None,
         )
 
 

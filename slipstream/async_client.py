@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import grpc
 
-from common.errors import SlipstreamError
+from common.errors import NotFoundError, SlipstreamError
 from protos import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc
 from router.generation import ModelCard
 from slipstream import codec
@@ -23,6 +23,7 @@ from slipstream.connection import (
     is_unavailable,
     none_answers,
 )
+from slipstream.explanation import Explanation, decode_explanation
 from slipstream.fleet_status import FleetStatus, IntegrityReport
 from slipstream.generation import GenerateOptions, Generation, GenerationBuilder, GenerationDelta
 
@@ -88,6 +89,11 @@ class AsyncClient:
         """The fleet as a router sees it."""
         return codec.decode_status(await self._call(lambda index: self._admin[index].Status, admin_pb2.StatusRequest()))
 
+    async def explain(self, request_id: str = "") -> Explanation:
+        """Why a request went where it went; without an id, the last one. Raises NotFoundError when it is forgotten."""
+        request = admin_pb2.ExplainRequest(request_id=request_id)
+        return decode_explanation(await self._call(lambda index: self._admin[index].Explain, request))
+
     async def reset_prefix_cache(self) -> int:
         """Forgets every cached block that no request uses, on all workers. The number of blocks forgotten."""
         request = admin_pb2.ResetPrefixCacheRequest()
@@ -127,7 +133,7 @@ class AsyncClient:
                 return await method(index)(request, timeout=min(self._timeout_s, CONTROL_TIMEOUT_S))
             except grpc.aio.AioRpcError as error:
                 refused = error_of(error, self._targets.addresses[index])
-                if not is_unavailable(error):
+                if not is_unavailable(error) and not isinstance(refused, NotFoundError):
                     raise refused from None
                 refusals.append(refused)
         raise none_answers(refusals)

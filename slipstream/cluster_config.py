@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from common.config import (
     LEASE_HELP,
+    LOCAL_PREFILL_HELP,
     POLICIES,
     POLICY_HELP,
     EngineConfig,
@@ -44,6 +45,7 @@ class ClusterConfig:
     grpc_port: int = setting(50051, "port of the gRPC API; 0: any free one")
     http_port: int = setting(8000, "port of the OpenAI HTTP API; 0: any free one")
     policy: str = setting("prefix_aware", POLICY_HELP, choices=POLICIES)
+    max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     lease_s: float = setting(10.0, LEASE_HELP)
     start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
     log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")

@@ -13,6 +13,8 @@ from slipstream.cluster_config import ClusterConfig
 from slipstream.cores import WORKER_ENVIRONMENT, CoreShare, divide_cores
 from slipstream.settings import CONFIG_VARIABLE, command_line, setting_variables
 
+INDEX_VARIABLE = "SLIPSTREAM_INDEX_URL"
+
 
 class ClusterPlan:
     """Pure: from a config, the index's address and the cores there are to the commands to run."""
@@ -20,16 +22,18 @@ class ClusterPlan:
     def __init__(self, config: ClusterConfig, index_url: str, cores: Sequence[int]) -> None:
         self._config = config
         self._index: IndexConfig = replace(config.index, index_url=index_url)
+        self._index_url = index_url
         self._shares = divide_cores(cores, config.num_workers)
 
     def commands(self, program: Sequence[str], environment: Mapping[str, str]) -> Iterator[ChildCommand]:
         """Workers first: they take longest. `program` runs a service's command line."""
-        environment = _child_environment(environment)
+        # A URL may hold a password, and everyone on the machine can read command lines.
+        environment = {**_child_environment(environment), INDEX_VARIABLE: self._index_url}
         for (role, name), share in zip(self._worker_names(), self._shares, strict=True):
             command = "prefill" if role is Role.PREFILL else "decode"
             yield ChildCommand(
                 name=name,
-                arguments=(*program, *command_line(command, self._worker(role, name, share))),
+                arguments=(*program, *command_line(command, self._worker(role, name, share), leave_out=("index_url",))),
                 environment={**WORKER_ENVIRONMENT, **environment, "OMP_NUM_THREADS": str(self._threads(role, share))},
                 cores=share.cores,
             )
@@ -38,7 +42,7 @@ class ClusterPlan:
             assert router.router_id is not None
             yield ChildCommand(
                 name=router.router_id,
-                arguments=(*program, *command_line("router", router)),
+                arguments=(*program, *command_line("router", router, leave_out=("index_url",))),
                 environment=environment,
             )
 
@@ -84,6 +88,7 @@ class ClusterPlan:
             http_port=config.http_port and config.http_port + index,
             min_workers=config.num_workers,
             policy=config.policy,
+            max_local_prefill_tokens=config.max_local_prefill_tokens,
         )
 
 

@@ -11,7 +11,7 @@ from common.errors import InvalidRequestError
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
 from protos import admin_pb2, inference_pb2, layout_pb2
 from router.generation import ChoiceDelta, ModelCard, RouteHint, RouteTaken, Timings, Usage
-from slipstream.fleet_status import FleetStatus, IntegrityReport, RouterStatus, WorkerLoad, WorkerStatus
+from slipstream.fleet_status import FleetStatus, IntegrityReport, RefusedWorker, RouterStatus, WorkerLoad, WorkerStatus
 from slipstream.generation import GenerateOptions, GenerationDelta
 
 SCALAR_SAMPLING_FIELDS = (
@@ -95,6 +95,7 @@ def decode_status(response: admin_pb2.StatusResponse) -> FleetStatus:
     return FleetStatus(
         workers=tuple(_decode_worker(worker) for worker in response.workers),
         router=_plain(RouterStatus, response.router) if response.HasField("router") else None,
+        refused_workers=tuple(_plain(RefusedWorker, worker) for worker in response.refused_workers),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from common.address import check_address
-from common.errors import InvalidRequestError, SlipstreamError, UnavailableError
+from common.errors import InvalidRequestError, NotFoundError, SlipstreamError, UnavailableError
 from common.net.status import FIELD_KEY, RETRY_AFTER_MS_KEY, error_from_status
 
 DEFAULT_TARGET = "127.0.0.1:50051"
@@ -87,8 +87,11 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
     return error_from_status(code.name, details, field=metadata.get(FIELD_KEY), retry_after_s=retry_after_s)
 
 
-def none_answers(refusals: Sequence[SlipstreamError]) -> UnavailableError:
+def none_answers(refusals: Sequence[SlipstreamError]) -> SlipstreamError:
     """The error when every router was tried in vain."""
+    for refused in refusals:
+        if isinstance(refused, NotFoundError):
+            return refused  # those that answer don't know it
     message = "; ".join(str(refused) for refused in refusals)
     if all(isinstance(refused, RouterUnreachableError) for refused in refusals):
         return RouterUnreachableError(message)

@@ -63,9 +63,19 @@ class RouterStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedWorker:
+    """A worker that the router found but gives no work."""
+
+    worker_id: str
+    address: str  # host:port; empty: its registration can't be read
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStatus:
     workers: tuple[WorkerStatus, ...]
     router: RouterStatus | None
+    refused_workers: tuple[RefusedWorker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +56,8 @@ COMMAND_CONFIGS: Mapping[str, type] = {
     "decode": WorkerConfig,
     "generate": GenerateConfig,
     "status": ClientConfig,
+    "explain": ClientConfig,
+    "profile": EngineConfig,
 }
 
 
@@ -105,10 +107,11 @@ def command_settings(command: str) -> tuple[Setting, ...]:
     return tuple(one for one in settings if not (command == "prefill" and one.name == "role"))
 
 
-def command_line(command: str, config: Any) -> list[str]:
-    """A command and the flags that say what differs from the defaults in a config."""
+def command_line(command: str, config: Any, *, leave_out: Container[str] = ()) -> list[str]:
+    """A command and the flags that say what differs from the defaults in a config, but for settings to leave out."""
     values = _flattened(config)
-    return [command, *(part for one in command_settings(command) for part in one.arguments(values[one.name]))]
+    settings = [one for one in command_settings(command) if one.name not in leave_out]
+    return [command, *(part for one in settings for part in one.arguments(values[one.name]))]
 
 
 def setting_variables() -> set[str]:

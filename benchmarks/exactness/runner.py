@@ -156,6 +156,7 @@ def cluster_config(spec: FleetSpec, workload: Workload) -> ClusterConfig:
     )
     few_bytes = _few_blocks(spec, workload) * spec.block_size * workload.bytes_per_token
     return ClusterConfig(
+        max_local_prefill_tokens=0,  # the cases say where prompts are computed
         role=Role.BOTH if spec.both else None,
         engine=engine,
         decode_engine=replace(engine, kv_memory=str(few_bytes)) if spec.short_of_blocks else None,

@@ -24,6 +24,7 @@ from common.engine.scheduler_output import SchedulerOutput
 from common.engine.sequence import Sequence
 from common.engine.sequence_registry import SequenceRegistry
 from common.engine.stop import StopRules
+from common.engine.work_meter import WorkMeter
 from common.errors import (
     IntegrityError,
     InvalidRequestError,
@@ -76,6 +77,7 @@ class Engine:
         self._leases = LeaseTable(kv)
         self._reservations = ReservationTable(kv)
         self._forecast = OutputForecast(config.output_forecast_tokens)
+        self._meter = WorkMeter(config.max_num_batched_tokens)
         self._outputs = OutputProcessor(
             scheduler=self._scheduler,
             kv=kv,
@@ -102,6 +104,8 @@ class Engine:
             submit_s=self._clock(),
             hand_over=hand_over,
         )
+        num_cached_tokens = self.kv.count_cached_tokens(sequence.table, token_ids)
+        sequence.expected_cached_tokens = max(sequence.expected_cached_tokens, num_cached_tokens)
         self._registry.add(sequence)
         self._scheduler.enqueue(sequence)
 
@@ -217,6 +221,7 @@ class Engine:
         if output.scheduled:
             results = self._execute(output)
             now = self._clock()
+            self._meter.add(output, now - started_s)
             for entry, result in zip(output.scheduled, results, strict=True):
                 self._outputs.process(entry, result, step, now)
         return step
@@ -246,6 +251,12 @@ class Engine:
             num_generated_tokens=self._outputs.num_generated_tokens,
             num_prefilled_tokens=self._outputs.num_prefilled_tokens,
             max_num_seqs=self.config.max_num_seqs,
+            num_running_tokens=sum(
+                sequence.num_computed_tokens for sequence in scheduler.running if sequence.num_remaining_tokens == 1
+            ),
+            queue_s=self._meter.queue_s(scheduler.waiting, scheduler.running),
+            busy_s=self._meter.busy_s,
+            step_times=self._meter.times,
         )
 
     def reset_prefix_cache(self) -> int:

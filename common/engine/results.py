@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from common.cost import StepTimes
 from common.errors import Status
 from common.kv.block_map import GroupMap
 from common.kv.first_token import FirstToken
@@ -119,6 +120,10 @@ class Load:
     num_generated_tokens: int  # counter
     num_prefilled_tokens: int  # counter: tokens computed that were not just sampled
     max_num_seqs: int  # choices that the batch can hold
+    num_running_tokens: int  # tokens of KV that a decode step of the batch reads
+    queue_s: float  # prefill work of queue and batch, by step_times
+    busy_s: float  # counter: time spent in steps
+    step_times: StepTimes  # fitted to this engine's own steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ class Sequence:
         "arrival",
         "cached_tokens",
         "choice_indices",
+        "expected_cached_tokens",
         "first_step_s",
         "hand_over",
         "lease_released",
@@ -74,6 +75,7 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_reported_blocks = 0
         self.cached_tokens: int | None = None
+        self.expected_cached_tokens = leg.expected_cached_tokens  # for the load report alone
         self.first_step_s: float | None = None
         self.prompt_logprobs: list[TokenLogprob] = []
         self.penalties = self._count_penalties()

@@ -73,6 +73,10 @@ class KVCacheManager:
         self._tables.add(table)
         return len(cached_ids) * self.block_size
 
+    def count_cached_tokens(self, table: BlockTable, token_ids: TokenArray) -> int:
+        """Leading tokens whose full blocks are cached now. Pins nothing."""
+        return len(self._find_prefix(table, token_ids, len(token_ids))) * self.block_size
+
     def try_grow(self, table: BlockTable, *, num_computed_tokens: int, num_tokens: int) -> tuple[BlockCopy, ...] | None:
         """Makes room for `num_tokens` tokens, of which those from `num_computed_tokens` on will be written.
 

@@ -20,6 +20,7 @@ def encode_leg(leg: Leg) -> pb.Leg:
         priority=leg.priority,
         cache_salt=leg.cache_salt,
         canary=leg.canary,
+        expected_cached_tokens=leg.expected_cached_tokens,
     )
     if leg.deadline_s is not None:
         message.deadline_ms = max(0, int((leg.deadline_s - time.monotonic()) * 1000))
@@ -39,4 +40,5 @@ def decode_leg(message: pb.Leg) -> Leg:
         deadline_s=time.monotonic() + message.deadline_ms / 1000 if message.HasField("deadline_ms") else None,
         cache_salt=message.cache_salt,
         canary=message.canary,
+        expected_cached_tokens=message.expected_cached_tokens,
     )

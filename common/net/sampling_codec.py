@@ -8,6 +8,9 @@ from typing import Any
 from common.request import FinishReason, SamplingParams, TokenLogprob, TopLogprob
 from protos import sampling_pb2 as pb
 
+# A model without defaults of its own.
+NEUTRAL = SamplingParams()
+
 _FINISH_TO_WIRE = {
     None: pb.FINISH_REASON_UNSPECIFIED,
     FinishReason.STOP: pb.FINISH_REASON_STOP,
@@ -47,8 +50,11 @@ def encode_sampling(params: SamplingParams) -> pb.SamplingParams:
     )
 
 
-def decode_sampling(message: pb.SamplingParams) -> SamplingParams:
-    """Raises InvalidRequestError that names the field."""
+def decode_sampling(message: pb.SamplingParams, defaults: SamplingParams = NEUTRAL) -> SamplingParams:
+    """`defaults` says what an absent temperature, top_p, top_k, min_p or repetition_penalty is.
+
+    Raises InvalidRequestError that names the field.
+    """
 
     def given(name: str, default: Any) -> Any:
         return getattr(message, name) if message.HasField(name) else default
@@ -56,12 +62,12 @@ def decode_sampling(message: pb.SamplingParams) -> SamplingParams:
     return SamplingParams(
         max_tokens=given("max_tokens", None),
         min_tokens=message.min_tokens,
-        temperature=given("temperature", 1.0),
-        top_p=given("top_p", 1.0),
-        top_k=message.top_k,
-        min_p=message.min_p,
+        temperature=given("temperature", defaults.temperature),
+        top_p=given("top_p", defaults.top_p),
+        top_k=given("top_k", defaults.top_k),
+        min_p=given("min_p", defaults.min_p),
         seed=given("seed", None),
-        repetition_penalty=given("repetition_penalty", 1.0),
+        repetition_penalty=given("repetition_penalty", defaults.repetition_penalty),
         presence_penalty=message.presence_penalty,
         frequency_penalty=message.frequency_penalty,
         logit_bias=dict(message.logit_bias),

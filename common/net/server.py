@@ -37,6 +37,7 @@ class GrpcServer:
             ],
         )
         self._health = health_aio.HealthServicer()
+        self._service_names: tuple[str, ...] = ()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
 
     def bind(self, host: str, port: int, *, field: str = "port") -> int:
@@ -52,12 +53,15 @@ class GrpcServer:
     async def start(self, service_names: Sequence[str]) -> None:
         names = [*service_names, reflection.SERVICE_NAME, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
         reflection.enable_server_reflection(names, self.server)
+        self._service_names = tuple(names)
         await self.set_serving(False)
         await self.server.start()
 
     async def set_serving(self, serving: bool) -> None:
+        """Health, of the process ("") and of each service by its full name."""
         kinds = health_pb2.HealthCheckResponse
-        await self._health.set("", kinds.SERVING if serving else kinds.NOT_SERVING)
+        for name in ("", *self._service_names):
+            await self._health.set(name, kinds.SERVING if serving else kinds.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:
         await self._health.enter_graceful_shutdown()

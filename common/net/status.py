@@ -10,6 +10,7 @@ from common.errors import (
     DeadlineExceededError,
     InvalidRequestError,
     ModelNotFoundError,
+    NotFoundError,
     OverloadedError,
     RequestCancelledError,
     SlipstreamError,
@@ -70,6 +71,8 @@ def error_from_status(
         case Status.INVALID_ARGUMENT:
             name = field or "request"
             return InvalidRequestError(name, message.removeprefix(f"{name}: "))
+        case Status.NOT_FOUND if field not in (None, "model"):
+            return NotFoundError(str(field), message.removeprefix(f"{field}: "))
         case Status.NOT_FOUND:
             error = ModelNotFoundError("", ())
             error.args = (message,)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from common.engine.results import LegEnded, TokenOutput
@@ -33,9 +34,14 @@ class _OwnedLeg:
 
 @dataclass(slots=True)
 class RouterStream:
-    """One router's attached stream. `ended` is set when it must be closed, written out or not."""
+    """One router's attached stream. `ended` is set when it must be closed, written out or not.
+
+    `source` names it among the engine's callers; `num_refused` counts submits that never reached the engine.
+    """
 
     router_id: str
+    source: str
+    num_refused: int = 0
     outgoing: asyncio.Queue[pb.AttachResponse] = field(default_factory=asyncio.Queue)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -46,11 +52,12 @@ class AttachHub:
     def __init__(self) -> None:
         self._streams: dict[str, RouterStream] = {}
         self._legs: dict[LegKey, _OwnedLeg] = {}
+        self._numbers = itertools.count(1)
 
     def attach(self, router_id: str) -> RouterStream:
         """A router's new stream. An older one of the same router must have been detached."""
         assert router_id not in self._streams
-        stream = self._streams[router_id] = RouterStream(router_id)
+        stream = self._streams[router_id] = RouterStream(router_id, f"{router_id}#{next(self._numbers)}")
         return stream
 
     def stream_of(self, router_id: str) -> RouterStream | None:
@@ -79,6 +86,17 @@ class AttachHub:
         """The leg's outputs go to this router."""
         self._legs[LegKey(leg.request_id, leg.attempt)] = _OwnedLeg(router_id, set(leg.choice_indices))
 
+    @property
+    def sources(self) -> set[str]:
+        """The attached streams, as the engine counts them."""
+        return {stream.source for stream in self._streams.values()}
+
+    def source_of(self, key: LegKey) -> str | None:
+        """The stream that a leg came by, as the engine counts it."""
+        leg = self._legs.get(key)
+        stream = None if leg is None else self._streams.get(leg.router_id)
+        return None if stream is None else stream.source
+
     def disown(self, key: LegKey) -> None:
         """Nothing more will come of the leg. Idempotent."""
         self._legs.pop(key, None)
@@ -91,8 +109,17 @@ class AttachHub:
             if not leg.open_choices:
                 del self._legs[key]
 
-    def deliver(self, tokens: Iterable[TokenOutput], ends: Iterable[LegEnded], load: pb.LoadReport) -> None:
-        """One StepOutput to each attached router: its legs' tokens and ends, and the load."""
+    def deliver(
+        self,
+        tokens: Iterable[TokenOutput],
+        ends: Iterable[LegEnded],
+        load: pb.LoadReport,
+        tallies: Mapping[str, int],
+    ) -> None:
+        """One StepOutput to each attached router: its legs' tokens and ends, and the load.
+
+        `tallies` are the submits that the load counts, by the source of their stream.
+        """
         steps: dict[str, pb.StepOutput] = defaultdict(pb.StepOutput)
         for output in tokens:
             leg = self._legs.get(LegKey(output.request_id, output.attempt))
@@ -102,9 +129,11 @@ class AttachHub:
             leg = self._legs.get(LegKey(end.request_id, end.attempt))
             if leg is not None:
                 steps[leg.router_id].ends.append(encode_end(end))
-        for router_id in self._streams:
+        for router_id, stream in self._streams.items():
             step = steps[router_id]
             step.load.CopyFrom(load)
+            step.load.num_submits_taken = tallies.get(stream.source, 0) + stream.num_refused
+            step.load.num_routers = len(self._streams)
             self._send(router_id, pb.AttachResponse(step=step))
         self._close_ended(tokens, ends)
 

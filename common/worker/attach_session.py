@@ -85,7 +85,7 @@ class AttachSession:
         while (message := await context.read()) is not grpc.aio.EOF:
             match message.WhichOneof("kind"):
                 case "submit":
-                    self._submit(stream.router_id, message.submit)
+                    self._submit(stream, message.submit)
                 case "cancel":
                     cancel = message.cancel
                     key = LegKey(RequestId(cancel.request_id), cancel.attempt)
@@ -93,13 +93,14 @@ class AttachSession:
                 case _:
                     logger.warning("router %s sent an unknown message", stream.router_id)
 
-    def _submit(self, router_id: str, submit: worker_pb2.Submit) -> None:
+    def _submit(self, stream: RouterStream, submit: worker_pb2.Submit) -> None:
         key = LegKey(RequestId(submit.leg.request_id), submit.leg.attempt)
         try:
             leg = decode_leg(submit.leg)
-            self._hub.own(leg, router_id)
+            self._hub.own(leg, stream.router_id)
             self._taker.submit(leg, submit.push_target if submit.HasField("push_target") else None)
         except SlipstreamError as error:
+            stream.num_refused += 1
             self._hub.send_end(key, rejection(key, error))
 
 

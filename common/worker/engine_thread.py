@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -24,17 +24,22 @@ BLOCKED_WAIT_S = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What the event loop is told after each step, and after each change between steps."""
+    """What the event loop is told after each step, and after each change between steps.
+
+    `tallies` are the calls of each source that `load` takes into account.
+    """
 
     result: StepResult
     cache_events: list[CacheEvent]
     load: Load
+    tallies: Mapping[str, int]
 
 
 @dataclass(slots=True)
 class _Call(Generic[T]):
     run: Callable[[Engine], T]
     future: asyncio.Future[T]
+    source: str | None = None
     value: T | None = None
     error: BaseException | None = None
 
@@ -58,6 +63,7 @@ class EngineThread:
         self._loop = asyncio.get_running_loop()
         self._wakeup = threading.Condition()
         self._calls: deque[_Call[object]] = deque()
+        self._tallies: dict[str, int] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -71,9 +77,9 @@ class EngineThread:
             self._wakeup.notify()
         await asyncio.to_thread(self._thread.join)
 
-    def call(self, run: Callable[[Engine], T]) -> asyncio.Future[T]:
-        """Queues a call, at once; the future brings its result or its error."""
-        call = _Call(run, self._loop.create_future())
+    def call(self, run: Callable[[Engine], T], *, source: str | None = None) -> asyncio.Future[T]:
+        """Queues a call, at once; the future brings its result or its error. Calls of a source are counted."""
+        call = _Call(run, self._loop.create_future(), source)
         with self._wakeup:
             self._calls.append(call)
             self._wakeup.notify()
@@ -83,12 +89,18 @@ class EngineThread:
         """Queues a call whose result nobody needs; an error of it is logged."""
         self.call(run).add_done_callback(_log_error)
 
+    def forget(self, source: str) -> None:
+        """No more calls of this source will come."""
+        self.post(lambda engine: self._tallies.pop(source, None))
+
     def _run(self) -> None:
         try:
             while self._wait_for_work():
                 calls = self._take_calls()
                 for call in calls:
                     _carry_out(call, self._engine)
+                    if call.source is not None:
+                        self._tallies[call.source] = self._tallies.get(call.source, 0) + 1
                 result = self._engine.step()
                 self._report(calls, result)
                 if self._engine.has_work() and not result.num_scheduled_tokens:
@@ -115,7 +127,12 @@ class EngineThread:
             return calls
 
     def _report(self, calls: list[_Call[object]], result: StepResult) -> None:
-        report = StepReport(result=result, cache_events=self._engine.drain_cache_events(), load=self._engine.load())
+        report = StepReport(
+            result=result,
+            cache_events=self._engine.drain_cache_events(),
+            load=self._engine.load(),
+            tallies=dict(self._tallies),
+        )
         self._loop.call_soon_threadsafe(self._deliver, calls, report)
 
     def _deliver(self, calls: list[_Call[object]], report: StepReport) -> None:

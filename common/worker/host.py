@@ -107,6 +107,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
         _tell_ready(identity)
         await stop.wait()
         if not failures:
+            await server.set_serving(False)
             registration.current = _register(config, identity, built, draining=True)
             await _drain(worker, registration, presence)
     return 1 if failures else 0
@@ -140,6 +141,7 @@ def _register(config: WorkerConfig, identity: WorkerIdentity, built: BuiltEngine
             spec=built.kv_cache.spec,
             key_root=built.key_root,
             backend=built.backend,
+            max_num_batched_tokens=built.engine.config.max_num_batched_tokens,
         ),
         index_stride=config.index.index_stride,
         version=version("slipstream"),

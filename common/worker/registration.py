@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from common.kv.block_key import golden_key
 from common.kv.spec import KVCacheSpec
 from common.net.protocol import PROTOCOL_VERSION, encode_role
 from protos import layout_pb2, worker_pb2, worker_pb2_grpc
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class ModelFacts:
     spec: KVCacheSpec
     key_root: bytes
     backend: str
+    max_num_batched_tokens: int
 
 
 def build_registration(
@@ -61,6 +65,7 @@ def build_registration(
         software_version=version,
         backend=model.backend,
         key_root=model.key_root,
+        max_num_batched_tokens=model.max_num_batched_tokens,
     )
 
 
@@ -84,10 +89,18 @@ def encode_spec(spec: KVCacheSpec) -> layout_pb2.KVCacheSpec:
 
 
 class RegistrationServicer(worker_pb2_grpc.RegistrationServicer):
-    """Answers who this worker is, as `current` says it at the moment."""
+    """Answers who this worker is, as `current` says it at the moment, and logs what routers have against it."""
 
     def __init__(self, current: worker_pb2.WorkerRegistration) -> None:
         self.current = current
+        self._last_reason = ""
 
     async def Describe(self, request: worker_pb2.DescribeRequest, context: object) -> worker_pb2.WorkerRegistration:
         return self.current
+
+    async def Refuse(self, request: worker_pb2.RefuseRequest, context: object) -> worker_pb2.RefuseResponse:
+        # Several routers of one mind are one line.
+        if request.reason != self._last_reason:
+            self._last_reason = request.reason
+            logger.error("router %s gives this worker no work: %s", request.router_id, request.reason)
+        return worker_pb2.RefuseResponse()

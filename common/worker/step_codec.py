@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from common.engine.results import LegEnded, LegEndReason, Load, TokenOutput
+from common.net.cost_codec import encode_step_times
 from common.net.sampling_codec import encode_finish_reason, encode_logprobs
 from common.transport.transfer_counters import TransferCounters
 from protos import worker_pb2 as pb
@@ -55,8 +56,10 @@ def encode_end(end: LegEnded) -> pb.LegEnd:
 
 def encode_load(load: Load, counters: TransferCounters) -> pb.LoadReport:
     # The fields of Load are those of LoadReport, by name.
+    fields = {field.name: getattr(load, field.name) for field in dataclasses.fields(load)}
+    fields["step_times"] = encode_step_times(load.step_times)
     return pb.LoadReport(
-        **dataclasses.asdict(load),
+        **fields,
         sent_bytes=counters.sent_bytes,
         sent_blocks=counters.sent_blocks,
         received_bytes=counters.received_bytes,

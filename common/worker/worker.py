@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from common.engine.engine import Engine
@@ -46,6 +46,7 @@ class Worker:
         self._publish = publish
         self._listeners: list[ReportListener] = []
         self._load = engine.load()
+        self._tallies: Mapping[str, int] = {}
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -73,7 +74,10 @@ class Worker:
             if on_refused is not None:
                 on_refused()
 
-        self.engine.call(lambda engine: engine.submit(leg, hand_over=hand_over)).add_done_callback(refused)
+        submitted = self.engine.call(
+            lambda engine: engine.submit(leg, hand_over=hand_over), source=self.hub.source_of(key)
+        )
+        submitted.add_done_callback(refused)
 
     def cancel(self, key: LegKey, choice_indices: tuple[int, ...] = ()) -> None:
         self.engine.post(lambda engine: engine.cancel(key.request_id, key.attempt, choice_indices))
@@ -82,7 +86,7 @@ class Worker:
         """Tells routers the load of an idle worker too. Until cancelled."""
         while True:
             await asyncio.sleep(LOAD_INTERVAL_S)
-            self.hub.deliver((), (), self.load_report())
+            self.hub.deliver((), (), self.load_report(), self._tallies)
 
     async def wait_idle(self, timeout_s: float) -> bool:
         """Whether all work was done within the time."""
@@ -95,6 +99,9 @@ class Worker:
 
     def _on_report(self, report: StepReport) -> None:
         load = self._load = report.load
+        self._tallies = report.tallies
+        for gone in report.tallies.keys() - self.hub.sources:
+            self.engine.forget(gone)
         if load.num_running or load.num_waiting or load.num_reservations:
             self._idle.clear()
         else:
@@ -103,4 +110,4 @@ class Worker:
             self._publish(report.cache_events)
         for listener in self._listeners:
             listener.on_report(report)
-        self.hub.deliver(report.result.tokens, report.result.ends, self.load_report())
+        self.hub.deliver(report.result.tokens, report.result.ends, self.load_report(), report.tallies)

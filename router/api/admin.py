@@ -9,11 +9,13 @@ from typing import Any
 
 import grpc
 
-from common.errors import IntegrityError, UnavailableError
+from common.errors import IntegrityError, NotFoundError, UnavailableError
 from common.net.protocol import encode_role
 from common.net.status import error_from_call
 from protos import admin_pb2 as pb
 from protos import admin_pb2_grpc, layout_pb2
+from router.api.explain import encode_decision
+from router.decision_log import DecisionLog
 from router.fleet import Fleet
 from router.worker_handle import WorkerHandle
 
@@ -25,13 +27,37 @@ WORKER_TIMEOUT_S = 10.0
 class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
     """`router_status` says how the router itself is."""
 
-    def __init__(self, fleet: Fleet, router_status: Callable[[], pb.RouterStatus]) -> None:
+    def __init__(self, fleet: Fleet, decisions: DecisionLog, router_status: Callable[[], pb.RouterStatus]) -> None:
         self._fleet = fleet
+        self._decisions = decisions
         self._router_status = router_status
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
-        handles = sorted(self._fleet.workers(), key=lambda handle: (handle.info.role, handle.info.worker_id))
-        return pb.StatusResponse(workers=[_status(handle) for handle in handles], router=self._router_status())
+        refused = self._fleet.refused()
+        refused_ids = {worker.worker_id for worker in refused}
+        handles = [
+            handle
+            for handle in self._fleet.workers()
+            # One that came back as another, and does not fit any more, is told once.
+            if handle.attachment.connected or handle.info.worker_id not in refused_ids
+        ]
+        handles.sort(key=lambda handle: (handle.info.role, handle.info.worker_id))
+        return pb.StatusResponse(
+            workers=[_status(handle) for handle in handles],
+            router=self._router_status(),
+            refused_workers=[
+                pb.RefusedWorker(worker_id=worker.worker_id, address=worker.address or "", reason=worker.reason)
+                for worker in refused
+            ],
+        )
+
+    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
+        asked = request.request_id
+        decision = self._decisions.find(asked) if asked else self._decisions.last()
+        if decision is None:
+            what = f"request {asked!r} is not" if asked else "no request is"
+            raise NotFoundError("request_id", f"{what} among the last {self._decisions.max_decisions} of this router")
+        return encode_decision(decision)
 
     async def ResetPrefixCache(
         self, request: pb.ResetPrefixCacheRequest, context: Context

@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 
 from common.errors import InvalidRequestError, RequestCancelledError
-from common.net.sampling_codec import decode_sampling, encode_finish_reason, encode_logprobs
+from common.net.sampling_codec import NEUTRAL, decode_sampling, encode_finish_reason, encode_logprobs
+from common.request import SamplingParams
 from protos import inference_pb2 as pb
 from protos import inference_pb2_grpc
 from router.answer import MAX_UNREAD_S
@@ -31,11 +32,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
-    def __init__(self, generator: Generator) -> None:
+    """`sampling_defaults`: the model's own, for what a caller leaves open."""
+
+    def __init__(self, generator: Generator, sampling_defaults: SamplingParams = NEUTRAL) -> None:
         self._generator = generator
+        self._sampling_defaults = sampling_defaults
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
-        command = _decode(request, context.time_remaining())
+        command = _decode(request, context.time_remaining(), self._sampling_defaults)
         events = self._generator.generate(command)
         try:
             async for event in events:
@@ -54,8 +58,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             models=[
                 pb.ModelCard(
                     id=card.id,
-                    max_model_len=card.max_model_len,
-                    vocab_size=card.vocab_size,
+                    max_model_len=card.max_model_len or 0,
+                    vocab_size=card.vocab_size or 0,
                     created_s=card.created_s,
                 )
                 for card in cards
@@ -69,7 +73,9 @@ async def _close(events: AsyncIterator[GenerateEvent]) -> None:
         await close()
 
 
-def _decode(request: pb.GenerateRequest, time_remaining_s: float | None) -> GenerateCommand:
+def _decode(
+    request: pb.GenerateRequest, time_remaining_s: float | None, sampling_defaults: SamplingParams
+) -> GenerateCommand:
     deadlines_s = [time_remaining_s] if time_remaining_s is not None else []
     if request.HasField("deadline_ms"):
         deadlines_s.append(request.deadline_ms / 1000)
@@ -77,7 +83,7 @@ def _decode(request: pb.GenerateRequest, time_remaining_s: float | None) -> Gene
         request_id=request.request_id or secrets.token_hex(16),
         model=request.model,
         prompt=_decode_prompt(request),
-        sampling=decode_sampling(request.sampling),
+        sampling=decode_sampling(request.sampling, sampling_defaults),
         priority=request.priority,
         deadline_s=min(deadlines_s, default=None),
         ttft_slo_s=request.ttft_slo_ms / 1000 if request.HasField("ttft_slo_ms") else None,

@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,6 +24,7 @@ from router.http.completion_answer import CompletionAnswer
 from router.http.completion_request import CompletionRequest
 from router.http.http_error import HttpError, http_error
 from router.http.json_body import read_json
+from router.http.unknown_fields import UnknownFields
 from router.metrics import RouterMetrics
 from router.text.text_model import TextModel
 
@@ -74,9 +76,12 @@ class _Api:
         self._readiness = readiness
         self._max_body_bytes = max_body_bytes
         self._stall_timeout_s = stall_timeout_s
+        self._unknown_fields = UnknownFields()
 
     async def completions(self, request: Request) -> ASGIApp:
-        decoded = await read_json(request, CompletionRequest.decode, max_body_bytes=self._max_body_bytes)
+        decode = partial(CompletionRequest.decode, sampling_defaults=self._text.sampling_defaults)
+        decoded = await read_json(request, decode, max_body_bytes=self._max_body_bytes)
+        self._unknown_fields.tell(decoded.unknown_fields)
         shape = CompletionAnswer(
             decoded,
             id=f"cmpl-{uuid.uuid4().hex}",
@@ -88,7 +93,9 @@ class _Api:
         return Answer(self._generator, shape, stall_timeout_s=self._stall_timeout_s)
 
     async def chat_completions(self, request: Request) -> ASGIApp:
-        decoded = await read_json(request, ChatRequest.decode, max_body_bytes=self._max_body_bytes)
+        decode = partial(ChatRequest.decode, sampling_defaults=self._text.sampling_defaults)
+        decoded = await read_json(request, decode, max_body_bytes=self._max_body_bytes)
+        self._unknown_fields.tell(decoded.unknown_fields)
         shape = ChatAnswer(
             decoded,
             id=f"chatcmpl-{uuid.uuid4().hex}",
@@ -172,10 +179,5 @@ def _error_response(error: HttpError) -> Response:
 
 
 def _model_json(card: ModelCard) -> dict[str, object]:
-    return {
-        "id": card.id,
-        "object": "model",
-        "created": card.created_s,
-        "owned_by": "slipstream",
-        "max_model_len": card.max_model_len,
-    }
+    told = {} if card.max_model_len is None else {"max_model_len": card.max_model_len}
+    return {"id": card.id, "object": "model", "created": card.created_s, "owned_by": "slipstream", **told}

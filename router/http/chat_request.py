@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from common.request import SamplingParams
@@ -11,6 +11,7 @@ from router.generation import ChatPrompt
 from router.http.chat_messages import decode_messages
 from router.http.fields import Fields
 from router.http.sampling_fields import (
+    NEUTRAL,
     Scheduling,
     Streaming,
     decode_sampling,
@@ -30,22 +31,24 @@ class ChatRequest:
     scheduling: Scheduling
     streaming: Streaming
     return_token_ids: bool = False
+    unknown_fields: tuple[str, ...] = ()
 
     @classmethod
-    def decode(cls, body: Mapping[str, Any]) -> ChatRequest:
-        """Raises InvalidRequestError that names the field."""
+    def decode(cls, body: Mapping[str, Any], sampling_defaults: SamplingParams = NEUTRAL) -> ChatRequest:
+        """`sampling_defaults`: the model's own. Raises InvalidRequestError that names the field."""
         fields = Fields(body)
         request = cls(
             model=fields.text("model") or "",
             prompt=_prompt(fields),
-            sampling=decode_sampling(fields, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields)),
+            sampling=decode_sampling(
+                fields, sampling_defaults, max_tokens=_max_tokens(fields), logprobs=_logprobs(fields)
+            ),
             scheduling=decode_scheduling(fields),
             streaming=decode_streaming(fields),
             return_token_ids=fields.flag("return_token_ids") or False,
         )
         _refuse(fields, request)
-        fields.log_unknown()
-        return request
+        return replace(request, unknown_fields=fields.end())
 
 
 def _max_tokens(fields: Fields) -> int | None:
@@ -101,6 +104,14 @@ def _refuse(fields: Fields, request: ChatRequest) -> None:
     modalities = fields.items("modalities")
     if modalities is not None and list(modalities) != ["text"]:
         raise fields.refused("modalities", "only text is supported")
-    for name in ("audio", "functions", "function_call", "continue_final_message", "echo", "chat_template"):
+    for name in ("audio", "functions", "function_call", "continue_final_message", "echo", "chat_template", "documents"):
         if fields.raw(name):
             raise fields.refused(name, "is not supported")
+    if fields.raw("web_search_options") is not None:  # an empty object asks for a search too
+        raise fields.refused("web_search_options", "is not supported")
+    if fields.flag("parallel_tool_calls") is False and request.prompt.tools:
+        raise fields.refused("parallel_tool_calls", "the model can't be held to one call")
+    for name, neutral in (("reasoning_effort", ("none", "medium")), ("verbosity", ("medium",))):
+        if (value := fields.text(name)) is not None and value not in neutral:
+            why = f"only {' or '.join(neutral)} is supported; what the chat template takes goes in chat_template_kwargs"
+            raise fields.wrong(name, why, value)

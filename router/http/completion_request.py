@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from common.request import SamplingParams
 from router.generation import TextPrompt, TokenPrompt
 from router.http.fields import Fields
 from router.http.sampling_fields import (
+    NEUTRAL,
     Scheduling,
     Streaming,
     decode_sampling,
@@ -33,23 +34,25 @@ class CompletionRequest:
     streaming: Streaming
     echo: bool = False
     return_token_ids: bool = False
+    unknown_fields: tuple[str, ...] = ()
 
     @classmethod
-    def decode(cls, body: Mapping[str, Any]) -> CompletionRequest:
-        """Raises InvalidRequestError that names the field."""
+    def decode(cls, body: Mapping[str, Any], sampling_defaults: SamplingParams = NEUTRAL) -> CompletionRequest:
+        """`sampling_defaults`: the model's own. Raises InvalidRequestError that names the field."""
         fields = Fields(body)
         request = cls(
             model=fields.text("model") or "",
             prompts=_prompts(fields),
-            sampling=decode_sampling(fields, max_tokens=_max_tokens(fields), logprobs=fields.integer("logprobs")),
+            sampling=decode_sampling(
+                fields, sampling_defaults, max_tokens=_max_tokens(fields), logprobs=fields.integer("logprobs")
+            ),
             scheduling=decode_scheduling(fields),
             streaming=decode_streaming(fields),
             echo=fields.flag("echo") or False,
             return_token_ids=fields.flag("return_token_ids") or False,
         )
         _refuse(fields, request)
-        fields.log_unknown()
-        return request
+        return replace(request, unknown_fields=fields.end())
 
 
 def _max_tokens(fields: Fields) -> int | None:

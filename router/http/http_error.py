@@ -67,6 +67,9 @@ def http_error(error: Exception) -> HttpError:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     elif status == 503:
         headers["retry-after"] = "1"
+    elif status == 504:
+        # Clients repeat what ends in 5xx; this caller's time is spent, and the work would only be done twice.
+        headers["x-should-retry"] = "false"
     return HttpError(
         status=status,
         message=str(error),

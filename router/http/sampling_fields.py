@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.request import SamplingParams
 from router.generation import RouteHint
 from router.http.fields import Fields
+
+# Of OpenAI's and vLLM's APIs: who asks, how it is billed, kept or made faster; or without effect on text.
+HARMLESS_FIELDS = (
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prediction",
+    "request_id",
+    "detokenize",
+    "spaces_between_special_tokens",
+    "include_reasoning",
+)
+
+
+# A model without defaults of its own.
+NEUTRAL = SamplingParams()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +50,13 @@ class Streaming:
     include_usage: bool = False
 
 
-def decode_sampling(fields: Fields, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
-    """`max_tokens` and `logprobs` have other names and defaults in each API, so the caller reads them."""
+def decode_sampling(
+    fields: Fields, defaults: SamplingParams, *, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
+    """`max_tokens` and `logprobs` have other names and defaults in each API, so the caller reads them.
+
+    `defaults` are the model's, for what is absent or null.
+    """
     given: dict[str, Any] = {
         "temperature": fields.number("temperature"),
         "top_p": fields.number("top_p"),
@@ -46,7 +71,8 @@ def decode_sampling(fields: Fields, *, max_tokens: int | None, logprobs: int | N
         "n": fields.integer("n"),
         "prompt_logprobs": fields.integer("prompt_logprobs"),
     }
-    return SamplingParams(
+    return replace(
+        defaults,
         max_tokens=max_tokens,
         logprobs=logprobs,
         logit_bias=_logit_bias(fields),
@@ -78,7 +104,8 @@ def decode_streaming(fields: Fields) -> Streaming:
     if not stream:
         raise fields.refused("stream_options", "is for stream: true only")
     include_usage = options.flag("include_usage") or False
-    options.log_unknown()
+    options.ignore("include_obfuscation")
+    options.end()
     return Streaming(stream=stream, include_usage=include_usage)
 
 
@@ -106,9 +133,15 @@ def refuse_unsupported(fields: Fields) -> None:
         "truncate_prompt_tokens",
         "allowed_token_ids",
         "kv_transfer_params",
+        "return_tokens_as_token_ids",
+        "thinking_token_budget",
+        "vllm_xargs",
     ):
         if fields.raw(name):
             raise fields.refused(name, "is not supported")
+    if fields.number("length_penalty") not in (None, 1.0):
+        raise fields.refused("length_penalty", "is for beam search, which is not supported")
+    fields.ignore(*HARMLESS_FIELDS)
 
 
 def _top_k(fields: Fields) -> int | None:
@@ -153,5 +186,5 @@ def _route(fields: Fields | None) -> RouteHint:
         decode_only=fields.flag("decode_only") or False,
         exclude=fields.texts("exclude"),
     )
-    fields.log_unknown()
+    fields.end()
     return hint

@@ -1,32 +1,91 @@
-"""Least work left: uncached tokens plus queued tokens for prefill, transfer plus load for decode."""
+"""Least cost in seconds: the work that the prompt still needs here, weighed against the wait for it.
+
+Work is weighed more than waiting: a second of prefill that another worker's cache would have saved delays all who
+come after. How much more depends on how busy the fleet is, and docs/routing.md has the measurements behind it:
+
+- while requests queue everywhere, each second saved shortens every queue: the weight grows with the wait;
+- while the fleet is mostly idle, waits are short and copies of a prefix buy little: work is saved for its own sake.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from router.policy.interface import Candidate, RequestShape
+from router.policy.interface import Candidate, Ranked, Snapshot, ranked
 from router.policy.ties import jitter
 
-# One token's KV costs about this share of computing it when it is only moved.
-TRANSFER_TOKENS_PER_TOKEN = 0.1
-# A request in decode's batch slows the others about as much as this many prefilled tokens.
-DECODE_TOKENS_PER_REQUEST = 32
+# Seconds; below any step, above nothing.
+TIE_S = 1e-4
+# Cost of a decode worker without room: it is asked last.
+NO_ROOM_S = 1e6
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixAware:
-    """Affinity with a load term: without one, a prefix that all share sends everything to one worker."""
+    """Affinity with a load term: without one, a prefix that all share sends everything to one worker.
 
-    def rank_prefill(self, request: RequestShape, candidates: Sequence[Candidate]) -> list[Candidate]:
-        def cost(candidate: Candidate) -> float:
-            num_uncached = request.num_tokens - candidate.num_cached_tokens
-            return num_uncached + candidate.num_queued_tokens + jitter(request, candidate)
+    One second of prefill weighs 1 + affinity seconds of waiting. Affinity is `least_affinity`, plus
+    `affinity_per_wait` for each typical prefill that even the shortest queue holds; below a utilisation of
+    `idle_below` it rises towards `idle_affinity`. `balance` weighs the prefill seconds given to a worker lately: too
+    little to cost a hit, enough to share what is left to choose evenly.
+    """
 
-        return sorted(candidates, key=cost)
+    least_affinity: float = 1.0
+    affinity_per_wait: float = 2.0
+    most_affinity: float = 64.0
+    idle_affinity: float = 64.0
+    idle_below: float = 0.35
+    balance: float = 0.02
 
-    def rank_decode(self, request: RequestShape, candidates: Sequence[Candidate]) -> list[Candidate]:
-        def cost(candidate: Candidate) -> tuple[bool, float]:
-            num_moved = request.num_tokens - candidate.num_cached_tokens
-            work = TRANSFER_TOKENS_PER_TOKEN * num_moved + DECODE_TOKENS_PER_REQUEST * candidate.num_requests
-            return not candidate.has_room, work + jitter(request, candidate)
+    def rank_prefill(self, snapshot: Snapshot) -> list[Ranked]:
+        affinity = self.affinity(snapshot)
+        least_work_s = min((one.work_s for one in snapshot.candidates), default=0.0)
 
-        return sorted(candidates, key=cost)
+        def rank(candidate: Candidate) -> Ranked:
+            terms = {
+                "queue_s": candidate.queue_s,
+                "prefill_s": candidate.prefill_s,
+                "affinity_s": affinity * candidate.prefill_s,
+                "balance_s": self.balance * (candidate.work_s - least_work_s),
+                "tie_s": TIE_S * jitter(snapshot.request, candidate),
+            }
+            return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+
+        return ranked([rank(candidate) for candidate in snapshot.candidates])
+
+    def rank_decode(self, snapshot: Snapshot) -> list[Ranked]:
+        """What this request waits for each of its tokens, and what it makes the others wait."""
+
+        def rank(candidate: Candidate) -> Ranked:
+            num_tokens = snapshot.num_new_tokens
+            terms = {
+                "transfer_s": candidate.transfer_s,
+                "decode_s": num_tokens * candidate.token_s,
+                "crowding_s": num_tokens * candidate.crowding_s * candidate.num_requests,
+                "fullness_s": _fullness(candidate) * num_tokens * candidate.token_s,
+                "no_room_s": 0.0 if candidate.has_room else NO_ROOM_S,
+                "tie_s": TIE_S * jitter(snapshot.request, candidate),
+            }
+            return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+
+        return ranked([rank(candidate) for candidate in snapshot.candidates])
+
+    def affinity(self, snapshot: Snapshot) -> float:
+        """Seconds of waiting that one saved second of prefill is worth, beyond the one that this request saves."""
+        shortest_s = _shortest_queue_s(snapshot.candidates)
+        waits = shortest_s / snapshot.typical_prefill_s if snapshot.typical_prefill_s > 0 else 0.0
+        affinity = self.least_affinity + self.affinity_per_wait * waits
+        if snapshot.utilization < self.idle_below:
+            affinity = max(affinity, self.idle_affinity * (1 - snapshot.utilization / self.idle_below))
+        return min(affinity, self.most_affinity)
+
+
+def _shortest_queue_s(candidates: Sequence[Candidate]) -> float:
+    return min((one.queue_s for one in candidates), default=0.0)
+
+
+def _fullness(candidate: Candidate) -> float:
+    """Share of the pool that would be in use: a full pool preempts."""
+    num_left = candidate.num_free_blocks - candidate.num_needed_blocks
+    return 1 - max(0, num_left) / max(1, candidate.num_blocks)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from router.policy.interface import Candidate, RequestShape
+from router.policy.interface import Ranked, Snapshot, ranked
 
 
 class RoundRobin:
-    def rank_prefill(self, request: RequestShape, candidates: Sequence[Candidate]) -> list[Candidate]:
-        return _rotated(request, candidates)
+    def rank_prefill(self, snapshot: Snapshot) -> list[Ranked]:
+        return _by_turn(snapshot)
 
-    def rank_decode(self, request: RequestShape, candidates: Sequence[Candidate]) -> list[Candidate]:
-        return _rotated(request, candidates)
+    def rank_decode(self, snapshot: Snapshot) -> list[Ranked]:
+        return _by_turn(snapshot)
 
 
-def _rotated(request: RequestShape, candidates: Sequence[Candidate]) -> list[Candidate]:
-    in_order = sorted(candidates, key=lambda candidate: candidate.worker_id)
-    if not in_order:
-        return []
-    first = request.sequence % len(in_order)
-    return in_order[first:] + in_order[:first]
+def _by_turn(snapshot: Snapshot) -> list[Ranked]:
+    return ranked(
+        [
+            Ranked(candidate=candidate, cost=float(candidate.turn), terms={"turn": float(candidate.turn)})
+            for candidate in snapshot.candidates
+        ]
+    )

@@ -8,5 +8,5 @@ from router.policy.interface import Candidate, RequestShape
 
 
 def jitter(request: RequestShape, candidate: Candidate) -> float:
-    """A number in [0, 1), different per request and worker, below one token of work."""
+    """A number in [0, 1), different per request and worker."""
     return zlib.crc32(candidate.worker_id.encode(), int(request.draw * 2**32)) / 2**32

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
+import jinja2.nodes
 
 from common.errors import InvalidRequestError, UnsupportedModelError
 from router.text.template_sandbox import template_environment
@@ -43,11 +44,15 @@ class ChatTemplate:
         environment = template_environment()
         self._special_tokens = dict(special_tokens)
         self._templates: dict[str, jinja2.Template] = {}
+        self._using_tools: set[str] = set()
         for name, source in sources.items():
             try:
-                self._templates[name] = environment.from_string(source)
+                parsed = environment.parse(source)
+                self._templates[name] = environment.from_string(parsed)
             except jinja2.TemplateSyntaxError as error:
                 raise UnsupportedModelError(f"chat template {name!r}, line {error.lineno}: {error.message}") from error
+            if any(variable.name == "tools" for variable in parsed.find_all(jinja2.nodes.Name)):
+                self._using_tools.add(name)
 
     def render(
         self,
@@ -60,9 +65,12 @@ class ChatTemplate:
         """The prompt's text.
 
         Raises InvalidRequestError: `messages` when there is no template, no message, or the template refuses them;
-        `chat_template_kwargs` when a variable takes an argument's name.
+        `chat_template_kwargs` when a variable takes an argument's name; `tools` when the template does not use them.
         """
-        template = self._select(has_tools=tools is not None)
+        name = self._select(has_tools=tools is not None)
+        if tools and name not in self._using_tools:
+            raise InvalidRequestError("tools", "the model's chat template does not use them: it would not see them")
+        template = self._templates[name]
         if not messages:
             raise InvalidRequestError("messages", "must hold at least one message")
         variables = dict(template_kwargs or {})
@@ -84,11 +92,11 @@ class ChatTemplate:
             text = f"the chat template fails on them: {type(error).__name__}: {error}"
             raise InvalidRequestError("messages", text) from error
 
-    def _select(self, *, has_tools: bool) -> jinja2.Template:
+    def _select(self, *, has_tools: bool) -> str:
         if has_tools and "tool_use" in self._templates:
-            return self._templates["tool_use"]
+            return "tool_use"
         if "default" in self._templates:
-            return self._templates["default"]
+            return "default"
         if not self._templates:
             raise InvalidRequestError("messages", "this model has no chat template; send a prompt instead")
         names = ", ".join(sorted(self._templates))

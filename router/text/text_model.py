@@ -35,6 +35,7 @@ class TextModel:
         self.vocab_size = 1 + max(vocabulary.values())
         self.longest_token_bytes = max(len(self._decoder.token_bytes(token)) for token in vocabulary)
         self.max_model_len = folder.max_model_len
+        self.sampling_defaults = folder.sampling_defaults
         self.eos_token_ids = frozenset(folder.eos_token_ids) or _ids_of(tokenizer, folder.special_tokens)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the files of a model folder say about its text: templates, special tokens, lengths.
+"""What the files of a model folder say about its text: templates, special tokens, lengths, sampling.
 
 Owns the file names and their precedence, which are those of transformers 5. Knows nothing of how text is encoded.
 """
@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import ConfigError
+from common.errors import ConfigError, InvalidRequestError
+from common.request import SamplingParams
+
+# Sampling parameters that a model may have its own defaults for.
+DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,7 @@ class TokenizerFolder:
     special_tokens: Mapping[str, str]  # bos_token, eos_token, … -> the token's text
     eos_token_ids: tuple[int, ...]  # of generation_config.json, else config.json; empty: neither says
     max_model_len: int | None  # tokens: max_position_embeddings of config.json
+    sampling_defaults: SamplingParams  # of generation_config.json: what a request without them is sampled with
 
     @classmethod
     def read(cls, folder: Path) -> TokenizerFolder:
@@ -36,14 +41,31 @@ class TokenizerFolder:
             raise ConfigError("model", f"{folder} has no tokenizer.json")
         tokenizer_config = _read_json(folder / "tokenizer_config.json")
         model_config = _read_json(folder / "config.json")
-        eos = _read_json(folder / "generation_config.json").get("eos_token_id", model_config.get("eos_token_id"))
+        generation_file = folder / "generation_config.json"
+        generation_config = _read_json(generation_file)
+        eos = generation_config.get("eos_token_id", model_config.get("eos_token_id"))
         return cls(
             tokenizer_file=tokenizer_file,
             chat_templates=_chat_templates(folder, tokenizer_config),
             special_tokens=_special_tokens(folder, tokenizer_config),
             eos_token_ids=tuple(eos) if isinstance(eos, list) else () if eos is None else (int(eos),),
             max_model_len=model_config.get("max_position_embeddings"),
+            sampling_defaults=_sampling_defaults(generation_file, generation_config),
         )
+
+
+def _sampling_defaults(file: Path, generation_config: Mapping[str, Any]) -> SamplingParams:
+    """Those that vLLM's server applies too; as there, `do_sample` does not count."""
+    given = {name: generation_config[name] for name in DEFAULTED if generation_config.get(name) is not None}
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float) if name != "top_k" else int):
+            raise ConfigError("model", f"{file}: {name} must be a number, is {value!r}")
+    if given.get("top_k") == -1:
+        given["top_k"] = 0
+    try:
+        return SamplingParams(**given)
+    except InvalidRequestError as error:
+        raise ConfigError("model", f"{file}: {error}") from error
 
 
 def _chat_templates(folder: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:

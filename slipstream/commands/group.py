@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import click
 
 from common.errors import ConfigError, InvalidRequestError, SlipstreamError
+from slipstream.commands.explain import explain
 from slipstream.commands.generate import generate
+from slipstream.commands.profile import profile
 from slipstream.commands.router import router
 from slipstream.commands.status import status
 from slipstream.commands.up import up
@@ -48,7 +50,7 @@ def slipstream() -> None:
     """
 
 
-for command in (up, generate, status, router, prefill, decode, version):
+for command in (up, generate, status, explain, profile, router, prefill, decode, version):
     slipstream.add_command(command)
 
 

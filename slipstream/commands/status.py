@@ -28,6 +28,8 @@ COLUMNS = ("worker", "role", "state", "model", "blocks", "cached", "running", "q
 def status(sources: Sources, as_json: bool, watch: float | None) -> int:
     """Print the fleet as a router sees it: each worker's role, state, KV blocks, batch, queue and prefix hit rate.
 
+    Workers that the router found but can't use are in it too, as refused, with the reason below the table.
+
     \b
     Examples:
       slipstream status
@@ -57,18 +59,23 @@ def _print(fleet: FleetStatus, as_json: bool) -> None:
     console = Console(highlight=False)
     console.width = max(console.width, width)
     console.print(table)
+    for refused in fleet.refused_workers:
+        console.print(f"refused: {refused.reason}", soft_wrap=True, markup=False)
     if fleet.router is not None:
         console.print(router_line(fleet.router), soft_wrap=True)
 
 
 def fleet_table(fleet: FleetStatus) -> Table:
-    """One row per worker."""
+    """One row per worker, those that the router refused last."""
     from rich import box
     from rich.table import Table
 
     table = Table(*COLUMNS, box=box.SIMPLE)
     for worker in fleet.workers:
         table.add_row(*_cells(worker))
+    for refused in fleet.refused_workers:
+        shown = {"worker": refused.worker_id, "state": "refused", "address": refused.address or "-"}
+        table.add_row(*(shown.get(column, "-") for column in COLUMNS))
     return table
 
 

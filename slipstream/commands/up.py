@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from common.address import without_password
 from slipstream.cluster_config import ClusterConfig
 from slipstream.commands.interrupt import sigterm_as_interrupt
 from slipstream.commands.settings_command import read_settings, settings_command
@@ -70,7 +71,7 @@ def _announce(cluster: Cluster, elapsed_s: float) -> None:
     for grpc_address, http_url in zip(cluster.grpc_addresses, cluster.http_urls, strict=True):
         click.echo(f"  gRPC         {grpc_address}")
         click.echo(f"  OpenAI HTTP  {http_url}/v1")
-    click.echo(f"  index        {cluster.index_url}")
+    click.echo(f"  index        {without_password(cluster.index_url or '')}")
     click.echo(f"  logs         {cluster.log_dir}")
     click.echo("Ctrl-C stops everything.\n")
 

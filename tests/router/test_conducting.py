@@ -234,8 +234,9 @@ async def test_stop_string_cancels_decode(scene: Scene) -> None:
 
 
 async def test_deadline(scene: Scene) -> None:
-    with pytest.raises(DeadlineExceededError):
-        await scene.ask(deadline_s=0.1)
+    with pytest.raises(DeadlineExceededError, match="deadline_ms: 100 ms have passed"):
+        # As a gRPC deadline of 100 ms arrives.
+        await scene.ask(deadline_s=0.09998)
     async with asyncio.timeout(TIMEOUT_S):
         while not scene.prefill.cancels:
             await asyncio.sleep(0.01)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
-from common.errors import DeadlineExceededError, UnavailableError
+from common.errors import DeadlineExceededError, InvalidRequestError, UnavailableError
 from protos import worker_pb2
 from router.generation import RouteHint
 from tests.support.conducting import HANDED_OVER, TIMEOUT_S, Scene, hand_over_to, token_ids
@@ -46,16 +47,28 @@ async def test_a_retry_avoids_the_worker_that_was_lost(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "route",
+    ("route", "why"),
     [
-        RouteHint(exclude=("prefill",)),
-        RouteHint(prefill_worker="prefill", exclude=("prefill",)),
-        RouteHint(decode_worker="decode-a", exclude=("decode-a",)),
+        (RouteHint(exclude=("prefill",)), "leaves no prefill worker"),
+        (RouteHint(exclude=("decode-a", "decode-b")), "leaves no decode worker"),
+        (RouteHint(prefill_worker="prefill", exclude=("prefill",)), "leaves no prefill worker"),
+        (RouteHint(decode_worker="decode-a", exclude=("decode-a",)), "route.decode_worker asks for"),
     ],
 )
-async def test_nobody_left_but_those_excluded_is_said(scene: Scene, route: RouteHint) -> None:
-    with pytest.raises(UnavailableError, match="exclude"):
+async def test_who_excludes_all_workers_of_a_role_is_told(scene: Scene, route: RouteHint, why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why) as raised:
         await scene.ask(route=route)
+    assert raised.value.field == "route.exclude"
+
+
+async def test_workers_that_are_down_are_not_the_caller_s_fault(scene: Scene) -> None:
+    fleet = scene.core._fleet
+    for name in ("decode-a", "decode-b"):
+        handle = fleet.find(name)
+        assert handle is not None
+        handle.info = dataclasses.replace(handle.info, draining=True)
+    with pytest.raises(UnavailableError, match="no decode worker is ready"):
+        await scene.ask(route=RouteHint(exclude=("decode-a",)))
 
 
 async def test_reserve_without_an_answer_is_taken_back(scene: Scene) -> None:

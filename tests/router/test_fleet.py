@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -14,6 +15,7 @@ from common.request import RequestId, WorkerId
 from protos import worker_pb2
 from router.fleet import Fleet
 from router.inbox import AttemptKey, Inbox, WorkerLost
+from router.planning.roster import Roster
 from tests.support.scripted_worker import scripted_worker
 
 TIMEOUT_S = 10.0
@@ -21,7 +23,7 @@ TIMEOUT_S = 10.0
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    fleet = Fleet("router")
+    fleet = Fleet("router", "model", Roster())
     yield fleet
     await fleet.close()
 
@@ -87,6 +89,23 @@ async def test_a_worker_that_left_is_removed_once_its_stream_breaks(fleet: Fleet
         assert "one" in usable(fleet)
     await wait_for(lambda: not fleet.workers())
     keeping.cancel()
+
+
+@pytest.mark.parametrize("gracefully", [False, True])
+async def test_only_a_stream_that_breaks_unannounced_is_a_warning(
+    fleet: Fleet, gracefully: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_worker("one", Role.DECODE) as one:
+        await fleet.set_members({"one": one.registration().SerializeToString()})
+        await wait_for(lambda: "one" in usable(fleet))
+        if gracefully:
+            one.drain()
+            await wait_for(lambda: not usable(fleet))
+        with caplog.at_level(logging.INFO, logger="router.attachment"):
+            one.drop_stream()
+            await wait_for(lambda: bool(caplog.records))
+    told = ("INFO", "worker one left") if gracefully else ("WARNING", "lost the stream to worker one")
+    assert (caplog.records[0].levelname, caplog.records[0].getMessage()) == told
 
 
 async def test_a_message_that_can_t_be_read_costs_one_stream(fleet: Fleet) -> None:

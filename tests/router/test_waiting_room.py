@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from common.errors import OverloadedError
-from router.waiting_room import WaitingRoom
+from router.waiting_room import Pin, Place, WaitingRoom
 
 
 async def test_turns_go_by_priority_then_arrival() -> None:
@@ -16,7 +16,7 @@ async def test_turns_go_by_priority_then_arrival() -> None:
     order: list[str] = []
 
     async def wait(name: str, priority: int, arrival_s: float) -> None:
-        async with room.place(priority, arrival_s) as place:
+        with room.place(priority, arrival_s) as place:
             await place.wait_turn()
             order.append(name)
 
@@ -36,13 +36,20 @@ async def test_turns_go_by_priority_then_arrival() -> None:
 
 
 async def test_full_room_refuses() -> None:
-    room = WaitingRoom(asyncio.Event(), capacity=1)
-    async with room.place(0, 0.0):
+    changed = asyncio.Event()
+    room = WaitingRoom(changed, capacity=1)
+    with room.place(0, 0.0) as first, room.place(0, 1.0) as second, room.place(0, 1.0, begun=True) as begun:
+        waiting = asyncio.create_task(first.wait_turn())
+        await asyncio.sleep(0.01)
         with pytest.raises(OverloadedError):
-            async with room.place(0, 1.0):
-                pass
-        async with room.place(0, 1.0, begun=True):
-            assert len(room) == 2
+            await second.wait_turn()
+        later = asyncio.create_task(begun.wait_turn())
+        await asyncio.sleep(0.01)
+        assert len(room) == 2
+        changed.set()
+        await waiting
+        later.cancel()
+    assert len(room) == 0
 
 
 async def test_who_leaves_is_not_waited_for() -> None:
@@ -50,7 +57,7 @@ async def test_who_leaves_is_not_waited_for() -> None:
     room = WaitingRoom(changed, capacity=8)
 
     async def wait(arrival_s: float) -> float:
-        async with room.place(0, arrival_s) as place:
+        with room.place(0, arrival_s) as place:
             await place.wait_turn()
             return arrival_s
 
@@ -59,3 +66,51 @@ async def test_who_leaves_is_not_waited_for() -> None:
     first.cancel()
     changed.set()
     assert await asyncio.wait_for(second, 5) == 2.0
+
+
+async def took_turn(place: Place, changed: asyncio.Event, within_s: float = 0.1) -> bool:
+    """Whether a turn comes when a worker's load moves."""
+    waiting = asyncio.create_task(place.wait_turn())
+    await asyncio.sleep(0.01)
+    changed.set()
+    done, _ = await asyncio.wait((waiting,), timeout=within_s)
+    waiting.cancel()
+    return bool(done)
+
+
+async def test_who_tries_keeps_his_place() -> None:
+    changed = asyncio.Event()
+    room = WaitingRoom(changed, capacity=8)
+    with room.place(0, 1.0) as first, room.place(0, 2.0) as second:
+        assert await took_turn(first, changed)
+        assert second.others_wait
+        assert not await took_turn(second, changed)
+        first.leave()
+        assert await took_turn(second, changed)
+
+
+async def test_who_is_refused_late_stands_where_he_stood() -> None:
+    changed = asyncio.Event()
+    room = WaitingRoom(changed, capacity=8)
+    with room.place(0, 1.0) as first, room.place(0, 2.0) as second, room.place(-1, 3.0) as urgent:
+        assert await took_turn(first, changed)
+        assert await took_turn(urgent, changed)
+        first.leave()
+        assert not await took_turn(second, changed)
+        assert not await took_turn(first, changed)
+        urgent.leave()
+        assert not await took_turn(second, changed)
+        assert await took_turn(first, changed)
+    assert len(room) == 0
+
+
+async def test_the_pinned_wait_in_a_line_of_their_own() -> None:
+    changed = asyncio.Event()
+    room = WaitingRoom(changed, capacity=8)
+    pin = Pin(decode_worker="d0")
+    with room.place(0, 1.0, pin=pin) as pinned, room.place(0, 2.0) as free, room.place(0, 3.0, pin=pin) as next_pinned:
+        assert await took_turn(pinned, changed)
+        assert not free.others_wait
+        assert await took_turn(free, changed)
+        assert next_pinned.others_wait
+        assert not await took_turn(next_pinned, changed)

@@ -36,7 +36,8 @@ def test_role_both_has_no_prefill_workers() -> None:
 
 def test_every_process_knows_the_index_and_its_name() -> None:
     commands = plan()
-    assert {flag(command, "--index-url") for command in commands.values()} == {INDEX_URL}
+    assert {command.environment["SLIPSTREAM_INDEX_URL"] for command in commands.values()} == {INDEX_URL}
+    assert not any(INDEX_URL in argument for command in commands.values() for argument in command.arguments)
     assert flag(commands["prefill-0"], "--worker-id") == "prefill-0"
     assert flag(commands["router-0"], "--router-id") == "router-0"
 

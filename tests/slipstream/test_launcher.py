@@ -161,7 +161,8 @@ def test_children_outlive_the_thread_that_started_them(cluster_of: MakeCluster) 
 
 
 LAUNCHER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the tests were started with
 from common.config import EngineConfig
 from slipstream.cluster_config import ClusterConfig
 from slipstream.launcher import Cluster

@@ -17,13 +17,16 @@ from router.admission import Admission
 from router.background import Background
 from router.conductor import Means
 from router.core import RouterCore
+from router.decision_log import DecisionLog
 from router.fleet import Fleet
 from router.generation import GenerateCommand, GenerateEvent, TokenPrompt
 from router.metrics import RouterMetrics
-from router.planner import Planner
+from router.planning.books import Books
+from router.planning.planner import Planner, PlannerSettings
 from router.policy import select_policy
 from router.prefix_lookup import NoIndex
 from router.prompt import PromptReader
+from router.request_planner import RequestPlanner
 from router.text import TextWorkers
 from router.waiting_room import WaitingRoom
 from tests.support.router import text_model
@@ -73,16 +76,24 @@ async def conducting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
         text = text_model(tmp_path)
         text_workers = TextWorkers(text)
         stack.callback(text_workers.close)
-        fleet = Fleet("router")
+        books = Books()
+        fleet = Fleet("router", "model", books.roster)
         stack.push_async_callback(fleet.close)
         fleet.add_static((prefill.address, decode.address, other.address))
         background, metrics = Background(), RouterMetrics()
         stack.push_async_callback(background.close)
         # Names decide instead of chance: decode-a first.
-        planner = Planner(fleet, select_policy("round_robin"), NoIndex(), random.Random(0))
+        planner = Planner(books.roster, select_policy("round_robin"), random.Random(0), PlannerSettings())
         means = Means(
-            router_id="router",
-            planner=planner,
+            fleet=fleet,
+            planner=RequestPlanner(
+                planner=planner,
+                books=books,
+                lookup=NoIndex(),
+                background=background,
+                metrics=metrics,
+                decisions=DecisionLog(),
+            ),
             room=WaitingRoom(fleet.changed, 16),
             background=background,
             metrics=metrics,

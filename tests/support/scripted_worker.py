@@ -32,9 +32,13 @@ class ScriptedWorker(
         self.worker_id = worker_id
         self.role = role
         self.incarnation = incarnation
+        self.model = "model"
+        self.draining = False
+        self.block_size = 16
         self.num_attached = 0
         self.address = ""
         self.on_submit: Script = lambda worker, submit: None
+        self.on_reserve: Callable[[worker_pb2.ReserveRequest], None] = lambda request: None  # may refuse
         self.num_refusals = 0
         self.reserve_error: SlipstreamError | None = None  # raised once
         self.submits: list[worker_pb2.Submit] = []
@@ -42,6 +46,7 @@ class ScriptedWorker(
         self.cancels: list[worker_pb2.Cancel] = []
         self.aborts: list[str] = []
         self.releases: list[str] = []
+        self.refusals: list[worker_pb2.RefuseRequest] = []
         self._outgoing: asyncio.Queue[worker_pb2.AttachResponse | None] = asyncio.Queue()
 
     def tokens(
@@ -66,19 +71,24 @@ class ScriptedWorker(
             worker_pb2.StepOutput(load=worker_pb2.LoadReport(num_blocks=100, num_free_blocks=100, max_num_seqs=8))
         )
 
+    def drain(self) -> None:
+        """Tells the router that this worker is stopping."""
+        self.draining = True
+        self._send_hello()
+
     def drop_stream(self) -> None:
         """Ends the router's stream, as a worker's death does."""
         self._outgoing.put_nowait(None)
 
     def registration(self) -> worker_pb2.WorkerRegistration:
-        group = layout_pb2.KVCacheGroup(block_size=16, bytes_per_block=4096)
+        group = layout_pb2.KVCacheGroup(block_size=self.block_size, bytes_per_block=4096)
         return worker_pb2.WorkerRegistration(
             worker_id=self.worker_id,
             incarnation=self.incarnation,
             role=ROLES[self.role],
-            state=layout_pb2.WORKER_STATE_READY,
+            state=layout_pb2.WORKER_STATE_DRAINING if self.draining else layout_pb2.WORKER_STATE_READY,
             protocol_version=1,
-            model="model",
+            model=self.model,
             max_model_len=1024,
             vocab_size=VOCAB_SIZE,
             layout=layout_pb2.KVCacheSpec(groups=[group]),
@@ -91,6 +101,10 @@ class ScriptedWorker(
 
     async def Describe(self, request: object, context: object) -> worker_pb2.WorkerRegistration:
         return self.registration()
+
+    async def Refuse(self, request: worker_pb2.RefuseRequest, context: object) -> worker_pb2.RefuseResponse:
+        self.refusals.append(request)
+        return worker_pb2.RefuseResponse()
 
     async def Attach(self, request_iterator: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.read()
@@ -112,6 +126,7 @@ class ScriptedWorker(
         if self.num_refusals:
             self.num_refusals -= 1
             raise OverloadedError("no room")
+        self.on_reserve(request)
         self.reserves.append(request)
         ticket = transfer_pb2.Ticket(ticket_id=f"{self.worker_id}-{len(self.reserves)}")
         return worker_pb2.ReserveResponse(ticket=ticket, map=transfer_pb2.BlockMap())

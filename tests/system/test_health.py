@@ -36,8 +36,10 @@ def channel(request: pytest.FixtureRequest, small_cluster: Cluster) -> Iterator[
 
 
 def test_health(channel: tuple[str, grpc.Channel]) -> None:
-    answer = health_pb2_grpc.HealthStub(channel[1]).Check(health_pb2.HealthCheckRequest(), timeout=5)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    kind, open_channel = channel
+    for name in ("", *SERVICES[kind]):
+        answer = health_pb2_grpc.HealthStub(open_channel).Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_reflection_describes_the_services(channel: tuple[str, grpc.Channel]) -> None:

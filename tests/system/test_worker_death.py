@@ -23,7 +23,7 @@ NUM_TOKENS = 400
 
 @pytest.fixture(scope="module")
 def cluster(tiny_model: Path) -> Iterator[Cluster]:
-    with Cluster(small_cluster_config(tiny_model, prefill=2, decode=2)) as cluster:
+    with Cluster(small_cluster_config(tiny_model, prefill=2, decode=2, max_local_prefill_tokens=0)) as cluster:
         yield cluster
 
 

@@ -102,7 +102,7 @@ async def test_a_router_that_reads_nothing_is_let_go(hub: AttachHub, taker: Take
     stream = await attach(session, Router(stuck=True))
     hub.own(make_leg("old"), "router")
     for _ in range(MAX_QUEUED_STEPS + 2):
-        hub.deliver((), (), worker_pb2.LoadReport())
+        hub.deliver((), (), worker_pb2.LoadReport(), {})
     await asyncio.wait_for(stream, 5)
     assert taker.gone == [[LegKey(RequestId("old"), 1)]]
     assert not hub.is_attached("router")

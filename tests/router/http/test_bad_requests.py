@@ -20,6 +20,7 @@ from common.errors import (
 from tests.support.scripted_generator import ScriptedGenerator
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+PARALLEL = "parallel_tool_calls"
 USER = [{"role": "user", "content": "hi"}]
 
 
@@ -88,6 +89,8 @@ def error_of(response: httpx.Response, status: int) -> dict[str, str | None]:
         ({"include_stop_str_in_output": True}, "include_stop_str_in_output"),
         ({"skip_special_tokens": False}, "skip_special_tokens"),
         ({"use_beam_search": True}, "use_beam_search"),
+        ({"length_penalty": 2}, "length_penalty"),
+        ({"vllm_xargs": {"a": 1}}, "vllm_xargs"),
     ],
 )
 async def test_a_completion_names_the_bad_field(fields, param, calling):
@@ -129,12 +132,49 @@ async def test_a_completion_names_the_bad_field(fields, param, calling):
         ({"add_generation_prompt": "no"}, "add_generation_prompt"),
         ({"modalities": ["audio"]}, "modalities"),
         ({"functions": [{"name": "f"}]}, "functions"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"verbosity": "low"}, "verbosity"),
+        ({"web_search_options": {}}, "web_search_options"),
+        ({"parallel_tool_calls": False, "tools": [{"type": "function", "function": {"name": "f"}}]}, PARALLEL),
     ],
 )
 async def test_a_chat_names_the_bad_field(fields, param, calling):
     async with calling() as client:
         response = await client.post(CHAT, json={"messages": USER, **fields})
         assert error_of(response, 400)["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "meant"),
+    [
+        ({"topk": 5}, "topk", "top_k"),
+        ({"topK": 5}, "topK", "top_k"),
+        ({"max_token": 5}, "max_token", "max_tokens"),
+        ({"max_new_tokens": 5}, "max_new_tokens", "max_tokens"),
+        ({"max_completion_tokens": 5}, "max_completion_tokens", "max_tokens"),
+        ({"temprature": 0}, "temprature", "temperature"),
+        ({"timeout_s": 5}, "timeout_s", "deadline_ms"),
+        ({"deadline": 5}, "deadline", "deadline_ms"),
+        ({"stop_sequences": ["x"]}, "stop_sequences", "stop"),
+        ({"route": {"decode_workers": "d"}}, "route.decode_workers", "route.decode_worker"),
+        (
+            {"stream": True, "stream_options": {"include_usages": True}},
+            "stream_options.include_usages",
+            "include_usage",
+        ),
+    ],
+)
+async def test_a_slip_of_the_pen_names_the_right_field(fields, param, meant, calling):
+    async with calling() as client:
+        error = error_of(await client.post(COMPLETIONS, json={"prompt": "x", **fields}), 400)
+    assert error["param"] == param and f"{meant} meant?" in error["message"]
+
+
+async def test_unknown_fields_are_told_by_the_service(calling, caplog):
+    async with calling() as client:
+        for _ in range(2):
+            assert (await client.post(COMPLETIONS, json={"prompt": "x", "wibble": 1})).status_code == 200
+    assert [record.args for record in caplog.records if "means nothing here" in record.msg] == [("wibble",)]
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -210,6 +250,7 @@ async def test_errors_of_the_generator_have_their_status(raised, status, code, p
     error = error_of(response, status)
     assert (error["code"], error["param"]) == (code, param)
     assert ("retry-after" in response.headers) == (status in (429, 503))
+    assert response.headers.get("x-should-retry") == ("false" if status == 504 else None)
     assert "secret" not in response.text
 
 

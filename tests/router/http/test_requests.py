@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
+import httpx
+
+from common.request import SamplingParams
 from router.generation import RouteHint
+from router.http import create_app
 from router.http.chat_request import ChatRequest
 from router.http.completion_request import CompletionRequest
+from router.http.unknown_fields import MAX_NAME_CHARS, MAX_TOLD, UnknownFields
+from router.metrics import RouterMetrics
+from router.text import TextModel
+from tests.support.scripted_generator import ScriptedGenerator
+from tests.support.tokenizers import byte_level_tokenizer
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -111,7 +121,59 @@ def test_tools_and_template_variables():
     assert ChatRequest.decode({**body, "tools": []}).prompt.tools is None
 
 
-def test_unknown_fields_are_ignored_and_told_at_debug_level(caplog):
-    with caplog.at_level(logging.DEBUG, logger="router.http.fields"):
-        CompletionRequest.decode({"prompt": "x", "user": "me", "wibble": 1, "route": {"wobble": 2}})
-    assert "wibble" in caplog.text and "route.wobble" in caplog.text
+def test_unknown_fields_are_ignored_by_name():
+    body = {"prompt": "x", "user": "me", "wibble": 1, "top_a": 0.2, "route": {"wobble": 2}}
+    assert sorted(CompletionRequest.decode(body).unknown_fields) == ["route.wobble", "top_a", "wibble"]
+
+
+def test_openai_s_fields_at_their_neutral_value_are_taken():
+    neutral = {
+        "audio": None,
+        "functions": [],
+        "metadata": {"a": "b"},
+        "modalities": ["text"],
+        "parallel_tool_calls": True,
+        "prediction": {"type": "content", "content": "x"},
+        "prompt_cache_key": "k",
+        "reasoning_effort": "medium",
+        "response_format": {"type": "text"},
+        "safety_identifier": "s",
+        "service_tier": "auto",
+        "store": False,
+        "stream": True,
+        "stream_options": {"include_usage": False, "include_obfuscation": False},
+        "tool_choice": "auto",
+        "user": "me",
+        "verbosity": "medium",
+        "web_search_options": None,
+    }
+    assert ChatRequest.decode({"messages": USER, **neutral}).unknown_fields == ()
+
+
+def test_an_ignored_field_is_a_warning_once_and_only_so_many_are(caplog):
+    unknown = UnknownFields()
+    with caplog.at_level(logging.WARNING, logger="router.http.unknown_fields"):
+        for _ in range(2):
+            unknown.tell(["wibble", "x" * 10_000])
+        assert [record.args for record in caplog.records] == [("wibble",), ("x" * MAX_NAME_CHARS,)]
+        unknown.tell(str(number) for number in range(10 * MAX_TOLD))
+    assert len(caplog.records) == MAX_TOLD
+
+
+def test_the_model_s_defaults_are_for_what_is_absent_or_null():
+    own = SamplingParams(temperature=0.7, top_p=0.8, top_k=20, min_p=0.1, repetition_penalty=1.05)
+    body = {"temperature": 0, "top_k": 0, "min_p": None, "seed": 1}
+    expected = replace(own, temperature=0.0, top_k=0, seed=1)
+    assert ChatRequest.decode({"messages": USER, **body}, own).sampling == expected
+    assert CompletionRequest.decode({"prompt": "x", **body}, own).sampling == replace(expected, max_tokens=16)
+
+
+async def test_the_service_samples_as_the_model_says(tmp_path):
+    byte_level_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.6}')
+    generator = ScriptedGenerator()
+    app = create_app(generator, text=TextModel.load(tmp_path), metrics=RouterMetrics(), readiness=lambda: None)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://router") as client:
+        await client.post("/v1/completions", json={"prompt": "x"})
+        await client.post("/v1/chat/completions", json={"messages": USER, "temperature": 1})
+    assert [command.sampling.temperature for command in generator.commands] == [0.6, 1.0]

@@ -43,9 +43,9 @@ def test_bos_is_added_where_transformers_adds_it(wished, with_processor, make_fo
 def test_templates_come_from_files_before_the_configuration(make_folder):
     config = {"chat_template": "configured {{ eos_token }}", "eos_token": "</s>"}
     assert TextModel.load(make_folder("byte_level", config)).render_chat(MESSAGES) == "configured </s>"
-    files = {"chat_template.jinja": "file", "additional_chat_templates/tool_use.jinja": "with tools"}
+    files = {"chat_template.jinja": "file", "additional_chat_templates/tool_use.jinja": "with {{ tools }}"}
     model = TextModel.load(make_folder("byte_level", config, files))
-    assert (model.render_chat(MESSAGES), model.render_chat(MESSAGES, tools=[])) == ("file", "with tools")
+    assert (model.render_chat(MESSAGES), model.render_chat(MESSAGES, tools=[])) == ("file", "with []")
 
 
 def test_special_tokens_come_from_where_transformers_takes_them(make_folder):

@@ -1,0 +1,1 @@
+"""`make bench-routing`: policies replayed on real traces, and on real processes."""

@@ -1,0 +1,95 @@
+"""Turns accounts of workers into candidates: what this request would find, and cost, at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from common.request import WorkerId
+from router.planning.plan import PlanRequest
+from router.planning.roster import Side
+from router.planning.worker_account import WorkerAccount
+from router.policy import Candidate, RequestShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One request's view of the fleet at one moment. `depths` and `held` are tokens from the prompt's start."""
+
+    request: PlanRequest
+    shape: RequestShape
+    depths: Mapping[WorkerId, int]
+    held: Mapping[WorkerId, int]
+    exclude: frozenset[str]
+    now_s: float
+
+    def prefill_candidates(self, side: Side, accounts: Sequence[WorkerAccount]) -> list[Candidate]:
+        """What computing the prompt would cost, alone or with decoding after it."""
+        homes, sequence = self._homes(side), self.shape.sequence
+        found = []
+        for account in accounts:
+            info, load = account.info, account.load
+            worker_id = info.worker_id
+            _, num_cached, num_missing_blocks = self._counts(account)
+            queue_s = account.queue_s(self.now_s)
+            found.append(
+                Candidate(
+                    worker_id=worker_id,
+                    num_cached_tokens=num_cached,
+                    queue_s=queue_s,
+                    prefill_s=self._prefill_s(account, num_cached),
+                    work_s=account.done_s(self.now_s) + queue_s,
+                    num_queued_tokens=account.num_queued_tokens,
+                    num_requests=account.num_requests,
+                    max_num_seqs=load.max_num_seqs,
+                    num_free_blocks=load.num_free_blocks,
+                    num_needed_blocks=num_missing_blocks,
+                    num_blocks=load.num_blocks,
+                    num_cached_blocks=load.num_cached_blocks,
+                    turn=side.turn_of(worker_id, sequence),
+                    home_rank=homes.get(worker_id),
+                )
+            )
+        return found
+
+    def decode_candidates(self, side: Side, accounts: Sequence[WorkerAccount]) -> list[Candidate]:
+        """What taking over the prompt's KV and decoding would cost; computing a tail, too, where a prefix is held."""
+        num_tokens, sequence = self.request.num_tokens, self.shape.sequence
+        found = []
+        for account in accounts:
+            info, load, times = account.info, account.load, account.step_times
+            num_held, num_cached, num_missing_blocks = self._counts(account)
+            missing_bytes = num_missing_blocks * info.num_bytes_per_block
+            found.append(
+                Candidate(
+                    worker_id=info.worker_id,
+                    num_cached_tokens=num_cached,
+                    queue_s=account.queue_s(self.now_s) if num_held else 0.0,
+                    prefill_s=self._prefill_s(account, num_cached) if num_held else 0.0,
+                    transfer_s=missing_bytes / account.receive_bytes_per_s,
+                    token_s=times.decode_step_s(load.num_running + 1, load.num_running_tokens + num_tokens),
+                    crowding_s=times.decode_request_s + times.decode_kv_token_s * num_tokens,
+                    num_requests=account.num_requests,
+                    max_num_seqs=load.max_num_seqs,
+                    num_free_blocks=load.num_free_blocks,
+                    num_needed_blocks=num_missing_blocks,
+                    num_blocks=load.num_blocks,
+                    num_cached_blocks=load.num_cached_blocks,
+                    turn=side.turn_of(info.worker_id, sequence),
+                )
+            )
+        return found
+
+    def _homes(self, side: Side) -> Mapping[WorkerId, int]:
+        return {worker_id: rank for rank, worker_id in enumerate(side.homes(self.request.prefix_key))}
+
+    def _counts(self, account: WorkerAccount) -> tuple[int, int, int]:
+        """Tokens that it holds, tokens that it would reuse, blocks that it lacks."""
+        num_tokens = self.request.num_tokens
+        num_held = min(self.depths.get(account.info.worker_id, 0), num_tokens)
+        # At least one token is computed again: the next one is drawn from its row.
+        return num_held, min(num_held, num_tokens - 1), -(-(num_tokens - num_held) // account.info.block_size)
+
+    def _prefill_s(self, account: WorkerAccount, num_cached: int) -> float:
+        num_uncached = self.request.num_tokens - num_cached
+        return account.step_times.prefill_s(num_uncached, num_cached, account.info.chunk_tokens)

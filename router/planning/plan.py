@@ -1,0 +1,60 @@
+"""What planning is asked, and what it answers, with all that the answer was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from common.request import WorkerId
+from router.generation import RouteHint
+from router.policy import Ranked
+
+
+class PlanKind(StrEnum):
+    SPLIT = "split"  # prefill on one worker, decode on another
+    PREFILL_ONLY = "prefill_only"  # one token: nothing to hand over
+    LOCAL = "local"  # one worker does both
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """`num_tokens` to compute, at most `num_new_tokens` to draw. `prefix_key` is the key of the prompt's first point,
+    or of the whole of a shorter one. `excluded` adds to the hint's."""
+
+    num_tokens: int
+    num_new_tokens: int
+    prefix_key: bytes = b""
+    hint: RouteHint = field(default_factory=RouteHint)
+    excluded: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Workers best first, with the terms of their cost. `prefill` is empty when local, `decode` when only one token
+    is wanted.
+
+    `predicted_ttft_s` counts from now to the first token, `predicted_tpot_s` is the time per token after it; None
+    where no worker has told its step times yet. `depths` are tokens by worker, as the index had them.
+    """
+
+    kind: PlanKind
+    reason: str
+    prefill: tuple[Ranked, ...] = ()
+    decode: tuple[Ranked, ...] = ()
+    num_tokens: int
+    depths: Mapping[WorkerId, int]
+    utilization: float = 0.0
+    typical_prefill_s: float = 0.0
+    predicted_ttft_s: float | None = None
+    predicted_tpot_s: float | None = None
+
+    @property
+    def computing(self) -> Ranked:
+        """The worker that computes the prompt."""
+        return (self.prefill or self.decode)[0]
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """What the computing worker is expected to reuse."""
+        return self.computing.candidate.num_cached_tokens

@@ -1,0 +1,55 @@
+"""Why prompt tokens had to be computed although prefixes are cached: each uncached token has one cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MissCause(StrEnum):
+    """From the front of the prompt to its end."""
+
+    STALE = "stale"  # the index said that the worker holds it, and it did not any more
+    OTHER_WORKER = "other_worker"  # another worker holds it: the policy found this one cheaper
+    EVICTED = "evicted"  # seen before, and nobody holds it now
+    DIVERGED = "diverged"  # a seen prefix goes on otherwise from here
+    FIRST_SEEN = "first_seen"  # nothing of this prompt was seen before
+    BELOW_STRIDE = "below_stride"  # the end of the prompt, shorter than the index's stride
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixMiss:
+    """Uncached tokens by cause; causes without tokens are left out. `diverged_at` is the token where the prompt
+    left what any worker, or this router, knew; None when it did not."""
+
+    tokens: Mapping[MissCause, int]
+    diverged_at: int | None = None
+
+    @property
+    def main_cause(self) -> MissCause | None:
+        return max(self.tokens, key=lambda cause: self.tokens[cause], default=None)
+
+
+def explain_miss(
+    *, num_tokens: int, num_cached: int, chosen_depth: int, best_depth: int, known_depth: int, stride: int
+) -> PrefixMiss:
+    """All are tokens from the prompt's start: what the worker reused; how deep the index had that worker, and the
+    deepest one; how much of it the router had seen in earlier prompts."""
+    in_points = num_tokens // stride * stride
+    seen = max(known_depth, best_depth, chosen_depth)
+    bounds = (
+        (MissCause.STALE, chosen_depth),
+        (MissCause.OTHER_WORKER, best_depth),
+        (MissCause.EVICTED, known_depth),
+        (MissCause.DIVERGED if seen else MissCause.FIRST_SEEN, in_points),
+        (MissCause.BELOW_STRIDE, num_tokens),
+    )
+    tokens: dict[MissCause, int] = {}
+    reached = num_cached
+    for cause, bound in bounds:
+        bound = min(bound, num_tokens)
+        if bound > reached:
+            tokens[cause] = bound - reached
+            reached = bound
+    return PrefixMiss(tokens=tokens, diverged_at=seen if 0 < seen < in_points else None)
