@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +19,6 @@ from benchmarks.index_soak.asker import run_asker
 from benchmarks.index_soak.fleet import Kill, run_fleet
 from benchmarks.index_soak.prompts import STRIDE
 from benchmarks.index_soak.report import Soak, print_report
-from benchmarks.index_soak.stalls import run_stall_watch
 from common.index.points import IndexSpace
 from common.index.server import MIB, EmbeddedIndexConfig, EmbeddedIndexServer
 
@@ -50,8 +50,7 @@ class _Run:
         self._fleets = [
             self._spawn(run_fleet, server.url, space, number * share, share) for number in range(NUM_FLEETS)
         ]
-        self._askers = [self._spawn(run_asker, server.url, space, seed) for seed in range(NUM_ASKERS)]
-        self._watch = self._spawn(run_stall_watch)
+        self._askers = [self._spawn(run_asker, server.url, server.pid, space, seed) for seed in range(NUM_ASKERS)]
         self._measured = {"server": psutil.Process(server.pid)}
         for name, group in (("fleet", self._fleets), ("router", self._askers)):
             for number, (process, _) in enumerate(group):
@@ -61,6 +60,7 @@ class _Run:
         started = time.monotonic()
         for _, pipe in self._fleets:
             assert pipe.recv() is None  # filled
+        print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         print(f"{self._options.workers} workers registered and filled in {time.monotonic() - started:.0f} s")
         self._redis.config_set("slowlog-log-slower-than", 2000)
         self._redis.slowlog_reset()
@@ -71,7 +71,7 @@ class _Run:
         elapsed = time.monotonic() - started
         soak.cpu_share = {name: (used - cpu[name]) / elapsed for name, used in self._cpu_seconds().items()}
         soak.longest_command = _longest_command(self._redis)
-        for process, pipe in (*self._fleets, *self._askers, self._watch):
+        for process, pipe in (*self._fleets, *self._askers):
             process.kill()
             process.join()
             pipe.close()
@@ -79,7 +79,7 @@ class _Run:
 
     def _measure(self, soak: Soak, started: float) -> Soak:
         ends, sample_at, die_at = started + self._options.seconds, started, started + FIRST_DEATH_S
-        pipes = [pipe for _, pipe in (*self._fleets, *self._askers, self._watch)]
+        pipes = [pipe for _, pipe in (*self._fleets, *self._askers)]
         while (now := time.monotonic()) < ends:
             if now >= die_at:
                 soak.deaths.append(now)
@@ -102,7 +102,7 @@ class _Run:
 
     def _drain(self) -> None:
         """Forgets what came in while the fleet was filled."""
-        for _, pipe in (*self._fleets, *self._askers, self._watch):
+        for _, pipe in (*self._fleets, *self._askers):
             while pipe.poll():
                 pipe.recv()
 

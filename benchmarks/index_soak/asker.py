@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+from benchmarks.index_soak.core_wait import CoreWait
 from benchmarks.index_soak.prompts import Prompts
 from common.index.client import IndexClient
 from common.index.lookup import IndexLookup
@@ -20,24 +22,33 @@ DEADLINE_S = 1.0  # far over the routers' 20 ms, to see how long it takes
 SPECULATION_SHARE = 0.2
 
 
+class Lookup(NamedTuple):
+    """One lookup, in seconds."""
+
+    began: float
+    took: float
+    waited: float  # for a core, the server and this process together
+
+
 class Lookups(NamedTuple):
     """News: lookups since the last ones, and what is known now."""
 
-    times: list[tuple[float, float]]  # when it began, seconds it took
+    times: list[Lookup]
     num_hits: int
     num_degraded: int
     num_members: int
 
 
-def run_asker(pipe: Connection, url: str, space: IndexSpace, seed: int) -> None:
+def run_asker(pipe: Connection, url: str, server_pid: int, space: IndexSpace, seed: int) -> None:
     """Until it is killed."""
     logging.disable(logging.CRITICAL)
-    asyncio.run(_Asker(pipe, url, space, seed).run())
+    asyncio.run(_Asker(pipe, url, server_pid, space, seed).run())
 
 
 class _Asker:
-    def __init__(self, pipe: Connection, url: str, space: IndexSpace, seed: int) -> None:
+    def __init__(self, pipe: Connection, url: str, server_pid: int, space: IndexSpace, seed: int) -> None:
         self._pipe = pipe
+        self._waits = (CoreWait(server_pid), CoreWait(os.getpid()))
         self._rng = random.Random(seed)
         self._prompts = Prompts()
         client = IndexClient.from_url(url)
@@ -58,13 +69,17 @@ class _Asker:
     async def _ask(self) -> None:
         number, tail = self._prompts.pick(self._rng)
         keys = self._prompts.system(number) + self._prompts.tail(number, tail)
-        began = time.monotonic()
+        waited, began = self._waited(), time.monotonic()
         result = await self._lookup.depth(keys)
-        self._times.append((began, time.monotonic() - began))
+        took = time.monotonic() - began
+        self._times.append(Lookup(began, took, self._waited() - waited))
         self._num_hits += bool(result.depths)
         self._num_degraded += result.degraded
         if result.depths and self._rng.random() < SPECULATION_SHARE:
             await self._lookup.speculate(self._rng.choice(list(result.depths)), keys)
+
+    def _waited(self) -> float:
+        return sum(wait.seconds() for wait in self._waits)
 
     async def _watch(self) -> None:
         async for members in self._membership.watch():
@@ -77,6 +92,6 @@ class _Asker:
             self._clear()
 
     def _clear(self) -> None:
-        self._times: list[tuple[float, float]] = []
+        self._times: list[Lookup] = []
         self._num_hits = 0
         self._num_degraded = 0

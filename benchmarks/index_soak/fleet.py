@@ -49,7 +49,7 @@ class _Fleet:
         self._numbers = range(first, first + num_workers)
         self._rng = random.Random(first)
         self._prompts = Prompts()
-        self._client = IndexClient.from_url(url)
+        self._client = IndexClient.from_url(url, timeout_s=30.0)
         self._workers: dict[int, FakeWorker] = {}
         self._incarnation = time.time_ns()
         self._group = asyncio.TaskGroup()

@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.index_soak.asker import Lookups
+from benchmarks.index_soak.asker import Lookup, Lookups
 from benchmarks.index_soak.fleet import WriteLag
-from benchmarks.index_soak.stalls import Stall, without_stalls
 
 MAX_WRITE_LAG_S = 1.0
 MAX_LOOKUP_S = 0.020
@@ -21,8 +20,7 @@ class Soak:
     """Owner: the main process."""
 
     lags: list[WriteLag] = field(default_factory=list)
-    lookups: list[tuple[float, float]] = field(default_factory=list)
-    stalls: list[Stall] = field(default_factory=list)
+    lookups: list[Lookup] = field(default_factory=list)
     deaths: list[float] = field(default_factory=list)
     num_hits: int = 0
     num_degraded: int = 0
@@ -33,8 +31,6 @@ class Soak:
     def take(self, news: object) -> None:
         if isinstance(news, WriteLag):
             self.lags.append(news)
-        elif isinstance(news, Stall):
-            self.stalls.append(news)
         elif isinstance(news, Lookups):
             self.lookups += news.times
             self.num_hits += news.num_hits
@@ -64,20 +60,19 @@ def _judge_lags(soak: Soak) -> Iterator[str]:
 
 def _judge_lookups(soak: Soak) -> Iterator[str]:
     near = [
-        (began, seconds)
-        for began, seconds in soak.lookups
-        if any(death <= began + seconds and began <= death + DEATH_WINDOW_S for death in soak.deaths)
+        lookup
+        for lookup in soak.lookups
+        if any(death <= lookup.began + lookup.took and lookup.began <= death + DEATH_WINDOW_S for death in soak.deaths)
     ]
-    ours = [without_stalls(began, seconds, soak.stalls) for began, seconds in near]
-    print(f"lookups, all           {_row([seconds for _, seconds in soak.lookups])} ({len(soak.lookups):,})")
+    ours = [max(0.0, lookup.took - lookup.waited) for lookup in near]
+    print(f"lookups, all           {_row([lookup.took for lookup in soak.lookups])} ({len(soak.lookups):,})")
     print(f"  hits {soak.num_hits / len(soak.lookups):.1%}, degraded {soak.num_degraded}")
-    print(f"  around mass deaths   {_row([seconds for _, seconds in near])} ({len(soak.deaths)} deaths)")
-    print(f"  less machine stalls  {_row(ours)}")
-    print(f"stalls of the machine  {len(soak.stalls):,} over 3 ms, longest {_longest_ms(soak.stalls):.0f} ms")
+    print(f"  around mass deaths   {_row([lookup.took for lookup in near])} ({len(soak.deaths)} deaths)")
+    print(f"  less waits for a core {_row(ours)}")
     if not soak.deaths:
         yield "nobody died: give it more seconds"
     elif max(ours) > MAX_LOOKUP_S:
-        yield f"{sum(s > MAX_LOOKUP_S for s in ours)} lookups took over 20 ms around mass deaths"
+        yield f"{sum(took > MAX_LOOKUP_S for took in ours)} lookups took over 20 ms around mass deaths"
     if soak.num_degraded:
         yield f"{soak.num_degraded} lookups were degraded"
 
@@ -104,7 +99,3 @@ def _percentile(values: Sequence[float], share: float) -> float:
     if not values:
         return float("nan")
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-def _longest_ms(stalls: Sequence[Stall]) -> float:
-    return 1000 * max((stall.seconds for stall in stalls), default=0.0)
