@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from common.cost import StepTimes
 from common.request import WorkerId
 from router.planning.plan import PlanRequest
 from router.planning.roster import Side
@@ -26,6 +27,7 @@ class View:
     def prefill_candidates(self, side: Side, accounts: Sequence[WorkerAccount]) -> list[Candidate]:
         """What computing the prompt would cost, alone or with decoding after it."""
         homes, sequence = self._homes(side), self.shape.sequence
+        fleet_times = mean_times([account.step_times for account in accounts])
         found = []
         for account in accounts:
             info, load = account.info, account.load
@@ -37,7 +39,8 @@ class View:
                     worker_id=worker_id,
                     num_cached_tokens=num_cached,
                     queue_s=queue_s,
-                    prefill_s=self._prefill_s(account, num_cached),
+                    prefill_s=self._prefill_s(account.step_times, account, num_cached),
+                    fleet_prefill_s=self._prefill_s(fleet_times, account, num_cached),
                     work_s=account.done_s(self.now_s) + queue_s,
                     num_queued_tokens=account.num_queued_tokens,
                     num_requests=account.num_requests,
@@ -65,7 +68,7 @@ class View:
                     worker_id=info.worker_id,
                     num_cached_tokens=num_cached,
                     queue_s=account.queue_s(self.now_s) if num_held else 0.0,
-                    prefill_s=self._prefill_s(account, num_cached) if num_held else 0.0,
+                    prefill_s=self._prefill_s(times, account, num_cached) if num_held else 0.0,
                     transfer_s=missing_bytes / account.receive_bytes_per_s,
                     token_s=times.decode_step_s(load.num_running + 1, load.num_running_tokens + num_tokens),
                     crowding_s=times.decode_request_s + times.decode_kv_token_s * num_tokens,
@@ -90,6 +93,17 @@ class View:
         # At least one token is computed again: the next one is drawn from its row.
         return num_held, min(num_held, num_tokens - 1), -(-(num_tokens - num_held) // account.info.block_size)
 
-    def _prefill_s(self, account: WorkerAccount, num_cached: int) -> float:
-        num_uncached = self.request.num_tokens - num_cached
-        return account.step_times.prefill_s(num_uncached, num_cached, account.info.chunk_tokens)
+    def _prefill_s(self, times: StepTimes, account: WorkerAccount, num_cached: int) -> float:
+        return times.prefill_s(self.request.num_tokens - num_cached, num_cached, account.info.chunk_tokens)
+
+
+def mean_times(times: Sequence[StepTimes]) -> StepTimes:
+    """The speed of several workers together, in prefill."""
+    count = max(1, len(times))
+    return StepTimes(
+        step_s=sum([one.step_s for one in times]) / count,
+        prefill_token_s=sum([one.prefill_token_s for one in times]) / count,
+        prefill_pair_s=sum([one.prefill_pair_s for one in times]) / count,
+        decode_request_s=0.0,
+        decode_kv_token_s=0.0,
+    )

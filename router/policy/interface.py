@@ -35,6 +35,7 @@ class Candidate(NamedTuple):
     num_cached_tokens: int = 0
     queue_s: float = 0.0
     prefill_s: float = 0.0
+    fleet_prefill_s: float = 0.0
     work_s: float = 0.0
     transfer_s: float = 0.0
     token_s: float = 0.0

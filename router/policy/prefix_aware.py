@@ -26,9 +26,10 @@ class PrefixAware:
     """Affinity with a load term: without one, a prefix that all share sends everything to one worker.
 
     One second of prefill weighs 1 + affinity seconds of waiting. Affinity is `least_affinity`, plus
-    `affinity_per_wait` for each typical prefill that even the shortest queue holds; below a utilisation of
-    `idle_below` it rises towards `idle_affinity`. `balance` weighs the prefill seconds given to a worker lately: too
-    little to cost a hit, enough to share what is left to choose evenly.
+    `affinity_per_wait` for each typical prefill that even the shortest queue holds. Below a utilisation of
+    `idle_below` it rises towards `idle_affinity`, but no request waits more than `idle_waits` typical prefills for
+    that: else an idle fleet would queue up at the first worker that held a system prompt. `balance` weighs the prefill
+    seconds given to a worker lately: too little to cost a hit, enough to share what is left to choose evenly.
     """
 
     least_affinity: float = 1.0
@@ -36,17 +37,23 @@ class PrefixAware:
     most_affinity: float = 64.0
     idle_affinity: float = 64.0
     idle_below: float = 0.35
+    idle_waits: float = 12.0
     balance: float = 0.02
 
     def rank_prefill(self, snapshot: Snapshot) -> list[Ranked]:
         affinity = self.affinity(snapshot)
+        idle_affinity = max(0.0, self._idle_affinity(snapshot) - affinity)
+        most_idle_s = self.idle_waits * snapshot.typical_prefill_s
+        least_prefill_s = min((one.fleet_prefill_s for one in snapshot.candidates), default=0.0)
         least_work_s = min((one.work_s for one in snapshot.candidates), default=0.0)
 
         def rank(candidate: Candidate) -> Ranked:
             terms = {
                 "queue_s": candidate.queue_s,
                 "prefill_s": candidate.prefill_s,
-                "affinity_s": affinity * candidate.prefill_s,
+                # Weighed so much, a per cent of difference between two workers' fits would outweigh all else.
+                "affinity_s": affinity * candidate.fleet_prefill_s,
+                "idle_s": min(idle_affinity * (candidate.fleet_prefill_s - least_prefill_s), most_idle_s),
                 "balance_s": self.balance * (candidate.work_s - least_work_s),
                 "tie_s": TIE_S * jitter(snapshot.request, candidate),
             }
@@ -75,10 +82,10 @@ class PrefixAware:
         """Seconds of waiting that one saved second of prefill is worth, beyond the one that this request saves."""
         shortest_s = _shortest_queue_s(snapshot.candidates)
         waits = shortest_s / snapshot.typical_prefill_s if snapshot.typical_prefill_s > 0 else 0.0
-        affinity = self.least_affinity + self.affinity_per_wait * waits
-        if snapshot.utilization < self.idle_below:
-            affinity = max(affinity, self.idle_affinity * (1 - snapshot.utilization / self.idle_below))
-        return min(affinity, self.most_affinity)
+        return min(self.least_affinity + self.affinity_per_wait * waits, self.most_affinity)
+
+    def _idle_affinity(self, snapshot: Snapshot) -> float:
+        return self.idle_affinity * max(0.0, 1 - snapshot.utilization / self.idle_below)
 
 
 def _shortest_queue_s(candidates: Sequence[Candidate]) -> float:

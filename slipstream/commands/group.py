@@ -13,6 +13,7 @@ from slipstream.commands.explain import explain
 from slipstream.commands.generate import generate
 from slipstream.commands.profile import profile
 from slipstream.commands.router import router
+from slipstream.commands.simulate import simulate
 from slipstream.commands.status import status
 from slipstream.commands.up import up
 from slipstream.commands.version import version
@@ -50,7 +51,7 @@ def slipstream() -> None:
     """
 
 
-for command in (up, generate, status, explain, profile, router, prefill, decode, version):
+for command in (up, generate, status, explain, profile, simulate, router, prefill, decode, version):
     slipstream.add_command(command)
 
 
