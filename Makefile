@@ -13,10 +13,12 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 # Further arguments for pip, such as PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_ARGS ?=
+# The Mooncake conversation trace; docs/simulator.md says where it is published
+TRACE ?= ../shared/data/traces/mooncake_conversation.jsonl
 # Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
 ARGS ?=
 
-.PHONY: help install up test check format protos docs constraints exactness bench-index soak wheel clean
+.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing soak wheel clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -66,6 +68,10 @@ exactness: install  ## Compare with transformers token by token (most of an hour
 
 bench-index: install  ## Measure the prefix index, with a verdict (half a minute)
 	$(BIN)/python -m benchmarks.index_cost $(ARGS)
+
+bench-routing: install  ## Replay policies on TRACE and on real processes, with a verdict (20 minutes)
+	$(BIN)/python -m benchmarks.plan_cost
+	$(BIN)/python -m benchmarks.routing --trace $(TRACE) $(ARGS)
 
 soak: install  ## 1,000 fake workers on one index for 10 minutes, with a verdict; ARGS="--seconds 120" for less
 	$(BIN)/python -m benchmarks.index_soak $(ARGS)

@@ -1,0 +1,136 @@
+"""Policies replayed on a trace by the simulator: one function per claim, each prints its table and says what is met."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from slipstream.simulator.experiment import TrafficOptions, compare, prepare
+from slipstream.simulator.fleet import FleetPlan
+from slipstream.simulator.policies import COMPARED_POLICY_NAMES
+from slipstream.simulator.prefix_store import IndexDelays
+from slipstream.simulator.profile import DEFAULT_PROFILE, load_profile
+from slipstream.simulator.report import Figures
+from slipstream.simulator.simulation import Deaths, Scenario
+
+OURS = "prefix_aware"
+NUM_PREFILL = 8
+# Enough that decode is in nobody's way: prefill is what these figures are about.
+NUM_DECODE = 32
+BLOCK_SIZE = 512
+CACHE_BLOCKS = 6000
+UTILIZATIONS = (0.6, 0.8, 0.95)
+NUM_ROUTERS = 4
+LATE_WRITES = IndexDelays(late_fraction=0.05, late_s=2.0)
+DEATHS = Deaths(every_s=300.0)
+
+LEAST_HIT_RATE = 0.363
+LEAST_HIT_RATE_WITH_EVICTION = 0.350
+MOST_IMBALANCE = 1.02
+TAIL_TOLERANCE = 1.03
+MOST_LOST_HIT_RATE = 0.02
+MOST_LOST_BALANCE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What was wanted, and whether it is so."""
+
+    text: str
+    met: bool
+
+
+def scenario(cache_blocks: int | None = None) -> Scenario:
+    return Scenario(
+        fleet=FleetPlan(
+            num_prefill=NUM_PREFILL, num_decode=NUM_DECODE, cache_blocks=cache_blocks, block_size=BLOCK_SIZE
+        ),
+        profile=load_profile(DEFAULT_PROFILE),
+    )
+
+
+def run(
+    trace: str, given: Scenario, policies: Sequence[str], utilization: float | None = None
+) -> Mapping[str, Figures]:
+    """Figures by policy."""
+    traffic = prepare(TrafficOptions(source=trace, utilization=utilization), given)
+    return {one.policy: one.figures for one in compare(traffic, given, policies)}
+
+
+def judge_hits(trace: str) -> Iterator[Claim]:
+    """At the trace's own times: hits and balance together."""
+    for cache_blocks, least in ((None, LEAST_HIT_RATE), (CACHE_BLOCKS, LEAST_HIT_RATE_WITH_EVICTION)):
+        figures = run(trace, scenario(cache_blocks), [OURS])[OURS]
+        cache = "infinite cache" if cache_blocks is None else f"{cache_blocks:,} blocks per worker"
+        print_figures(f"real times, {cache}", {OURS: figures})
+        hit_rate, ceiling = figures["hit_rate"], figures["hit_rate_ceiling"]
+        yield Claim(text=f"{cache}: hit rate {hit_rate:.4f} of {ceiling:.4f} (at least {least})", met=hit_rate >= least)
+        if cache_blocks is None:
+            imbalance = figures["busiest_over_mean"]
+            yield Claim(
+                text=f"{cache}: busiest over mean {imbalance:.4f} (at most {MOST_IMBALANCE})",
+                met=imbalance <= MOST_IMBALANCE,
+            )
+
+
+def judge_latency(trace: str) -> Iterator[Claim]:
+    """At three loads, against every other policy."""
+    for utilization in UTILIZATIONS:
+        found = run(trace, scenario(), COMPARED_POLICY_NAMES, utilization)
+        print_figures(f"{utilization:.0%} of capacity", found)
+        others = [figures for policy, figures in found.items() if policy != OURS]
+        ours = found[OURS]
+        best = min(figures["ttft_mean_s"] for figures in others)
+        yield Claim(
+            text=f"{utilization:.0%}: mean TTFT {ours['ttft_mean_s']:.3f} s, the others' best {best:.3f} s",
+            met=ours["ttft_mean_s"] < best,
+        )
+        for name in ("ttft_p95_s", "ttft_p99_s"):
+            best = min(figures[name] for figures in found.values())
+            yield Claim(
+                text=f"{utilization:.0%}: {name} {ours[name]:.3f} s, the best {best:.3f} s (at most 3 % above)",
+                met=ours[name] <= TAIL_TOLERANCE * best,
+            )
+
+
+def judge_faults(trace: str) -> Iterator[Claim]:
+    """Several routers, late index writes, and workers that die and return, each against the undisturbed run."""
+    base = scenario()
+    for utilization in (None, 0.8):
+        several = dataclasses.replace(base, num_routers=NUM_ROUTERS)
+        variants = {
+            "1 router": base,
+            f"{NUM_ROUTERS} routers": several,
+            f"{NUM_ROUTERS} routers, 5 % of index writes 2 s late": dataclasses.replace(several, delays=LATE_WRITES),
+            f"{NUM_ROUTERS} routers, a worker dies every 5 minutes": dataclasses.replace(several, deaths=DEATHS),
+        }
+        found = {name: run(trace, given, [OURS], utilization)[OURS] for name, given in variants.items()}
+        where = "real times" if utilization is None else f"{utilization:.0%} of capacity"
+        print_figures(f"faults, {where}", found)
+        yield from _judge_routers(where, found["1 router"], found[f"{NUM_ROUTERS} routers"])
+        for name, figures in found.items():
+            lost = figures["num_requests"] - figures["num_answered"]
+            yield Claim(text=f"{where}, {name}: {lost} requests lost", met=lost == 0)
+
+
+def _judge_routers(where: str, one: Figures, several: Figures) -> Iterator[Claim]:
+    lost = one["hit_rate"] - several["hit_rate"]
+    yield Claim(
+        text=f"{where}: {NUM_ROUTERS} routers lose {100 * lost:.2f} points of hit rate (at most 2)",
+        met=lost <= MOST_LOST_HIT_RATE,
+    )
+    lost = several["busiest_over_mean"] / one["busiest_over_mean"] - 1
+    yield Claim(
+        text=f"{where}: {NUM_ROUTERS} routers lose {lost:.1%} of balance (at most 5 %)", met=lost <= MOST_LOST_BALANCE
+    )
+
+
+def print_figures(title: str, found: Mapping[str, Figures]) -> None:
+    width = max(len(name) for name in found)
+    print(f"\n{title}")
+    print(f"  {'':<{width}}  hit rate  busiest/mean  TTFT mean     p50     p95     p99")
+    for name, one in found.items():
+        times = "  ".join(f"{one[f'ttft_{part}_s']:6.3f}" for part in ("p50", "p95", "p99"))
+        shares = f"{one['hit_rate']:8.4f}  {one['busiest_over_mean']:12.4f}"
+        print(f"  {name:<{width}}  {shares}  {one['ttft_mean_s']:9.3f}  {times}")
