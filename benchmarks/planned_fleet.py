@@ -96,7 +96,7 @@ async def planned_fleet(config: IndexConfig, num_workers: int, num_tokens: int) 
         for _ in range(2):
             account.take_report(_load(draw), time.monotonic())
         books.roster.update(account)
-    view, background = IndexView(config), Background()
+    view, background = IndexView(config, books.roster), Background()
     view.start()
     planner = RequestPlanner(
         planner=Planner(books.roster, select_policy("prefix_aware"), draw, PlannerSettings()),

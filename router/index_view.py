@@ -11,6 +11,7 @@ from common.index.membership import Membership
 from common.index.points import IndexSpace, WorkerRef
 from common.kv.block_key import BlockKey
 from router.fleet import Fleet
+from router.planning.roster import Roster
 from router.prefix_lookup import PrefixDepths
 from router.worker_info import WorkerInfo
 
@@ -18,8 +19,9 @@ from router.worker_info import WorkerInfo
 class IndexView:
     """A PrefixLookup, and the source of the fleet's members. Owned by the event loop."""
 
-    def __init__(self, config: IndexConfig) -> None:
+    def __init__(self, config: IndexConfig, roster: Roster) -> None:
         assert config.index_url is not None
+        self._roster = roster
         self._client = IndexClient.from_url(config.index_url)
         space = IndexSpace(
             namespace=config.namespace, index_stride=config.index_stride, num_shards=self._client.num_shards
@@ -44,14 +46,20 @@ class IndexView:
         if not point_keys:
             return PrefixDepths()
         depths = (await self._lookup.depth(point_keys)).depths
+        current = {holder.worker_id: depth for holder, depth in depths.items() if self._is_current(holder)}
         return PrefixDepths(
-            held={holder.worker_id: depth.device_points for holder, depth in depths.items()},
-            expected={holder.worker_id: depth.speculative_points for holder, depth in depths.items()},
+            held={worker_id: depth.device_points for worker_id, depth in current.items()},
+            expected={worker_id: depth.speculative_points for worker_id, depth in current.items()},
         )
 
     async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int) -> None:
         """See PrefixLookup. A shard that does not take it costs siblings at other routers their hit, no more."""
         await self._lookup.speculate(WorkerRef(worker.worker_id, worker.incarnation), point_keys, first=first)
+
+    def _is_current(self, holder: WorkerRef) -> bool:
+        """What an earlier life of a worker held says nothing of the one that this router is attached to."""
+        account = self._roster.find(holder.worker_id)
+        return account is not None and account.info.incarnation == holder.incarnation
 
     async def watch(self, fleet: Fleet) -> None:
         """Keeps the fleet's members as the index has them. Until cancelled."""

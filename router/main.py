@@ -92,7 +92,7 @@ async def _serve(config: RouterConfig) -> int:
         tasks = VitalTasks(crash)
         lookup: PrefixLookup = NoIndex()
         if config.index.index_url is not None:
-            lookup = view = IndexView(config.index)
+            lookup = view = IndexView(config.index, books.roster)
             stack.push_async_callback(view.close)
             view.start()
             tasks.start(view.watch(fleet), "members")
