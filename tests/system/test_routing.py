@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import NotFoundError, OverloadedError
+from router.generation import RouteHint
 from slipstream.client import Client
 from slipstream.launcher import Cluster
 from tests.support.small_cluster import assert_nothing_left, small_cluster_config
@@ -30,7 +31,13 @@ def cluster(tiny_model: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> Iterator[Client]:
+    """Both prefill workers have computed enough for predictions."""
     with Client(cluster.grpc_addresses, timeout_s=60.0) as client:
+        for number in range(2):
+            hint = RouteHint(prefill_worker=f"prefill-{number}")
+            for start in (40_000, 42_000):
+                prompt = range(start + 1000 * number, start + 1000 * number + 1000)
+                client.generate(list(prompt), max_tokens=16, temperature=0.0, route=hint)
         yield client
 
 
@@ -96,7 +103,6 @@ def test_the_command_explains(cluster: Cluster, client: Client) -> None:
 
 
 def test_a_deadline_that_can_not_be_met_is_refused_at_once(cluster: Cluster, client: Client) -> None:
-    client.generate(list(range(100)), max_tokens=16, temperature=0.0)  # step times are known from here on
     with pytest.raises(OverloadedError, match=r"deadline_ms.*is expected in"):
         client.generate(list(range(20_000, 20_900)), max_tokens=1000, min_tokens=1000, ignore_eos=True, deadline_ms=5)
     assert_nothing_left(cluster)

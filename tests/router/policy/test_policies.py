@@ -29,6 +29,7 @@ def candidate(
         worker_id=WorkerId(name),
         queue_s=queue_s,
         prefill_s=prefill_s,
+        fleet_prefill_s=prefill_s,
         work_s=work_s,
         transfer_s=transfer_s,
         token_s=0.01 + 0.001 * requests,
