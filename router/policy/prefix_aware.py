@@ -29,7 +29,8 @@ class PrefixAware:
     `affinity_per_wait` for each typical prefill that even the shortest queue holds. Below a utilisation of
     `idle_below` it rises towards `idle_affinity`, but no request waits more than `idle_waits` typical prefills for
     that: else an idle fleet would queue up at the first worker that held a system prompt. `balance` weighs the prefill
-    seconds given to a worker lately: too little to cost a hit, enough to share what is left to choose evenly.
+    seconds given to a worker lately: too little to cost a hit, enough to share what is left to choose evenly; where
+    queues are short and say little of who did how much, it grows by up to `idle_balance`.
     """
 
     least_affinity: float = 1.0
@@ -37,12 +38,14 @@ class PrefixAware:
     most_affinity: float = 64.0
     idle_affinity: float = 64.0
     idle_below: float = 0.35
-    idle_waits: float = 12.0
-    balance: float = 0.02
+    idle_waits: float = 24.0
+    balance: float = 0.01
+    idle_balance: float = 0.1
 
     def rank_prefill(self, snapshot: Snapshot) -> list[Ranked]:
-        affinity = self.affinity(snapshot)
-        idle_affinity = max(0.0, self._idle_affinity(snapshot) - affinity)
+        affinity, idleness = self.affinity(snapshot), self._idleness(snapshot)
+        idle_affinity = max(0.0, self.idle_affinity * idleness - affinity)
+        balance = self.balance + self.idle_balance * idleness
         most_idle_s = self.idle_waits * snapshot.typical_prefill_s
         least_prefill_s = min((one.fleet_prefill_s for one in snapshot.candidates), default=0.0)
         least_work_s = min((one.work_s for one in snapshot.candidates), default=0.0)
@@ -54,7 +57,7 @@ class PrefixAware:
                 # Weighed so much, a per cent of difference between two workers' fits would outweigh all else.
                 "affinity_s": affinity * candidate.fleet_prefill_s,
                 "idle_s": min(idle_affinity * (candidate.fleet_prefill_s - least_prefill_s), most_idle_s),
-                "balance_s": self.balance * (candidate.work_s - least_work_s),
+                "balance_s": balance * (candidate.work_s - least_work_s),
                 "tie_s": TIE_S * jitter(snapshot.request, candidate),
             }
             return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
@@ -84,8 +87,9 @@ class PrefixAware:
         waits = shortest_s / snapshot.typical_prefill_s if snapshot.typical_prefill_s > 0 else 0.0
         return min(self.least_affinity + self.affinity_per_wait * waits, self.most_affinity)
 
-    def _idle_affinity(self, snapshot: Snapshot) -> float:
-        return self.idle_affinity * max(0.0, 1 - snapshot.utilization / self.idle_below)
+    def _idleness(self, snapshot: Snapshot) -> float:
+        """From 0, where the fleet is busy, to 1, where it has nothing to do."""
+        return max(0.0, 1 - snapshot.utilization / self.idle_below)
 
 
 def _shortest_queue_s(candidates: Sequence[Candidate]) -> float:
