@@ -23,7 +23,11 @@ def small_cluster(tiny_model: Path, modules_folder: Path) -> Iterator[Cluster]:
     """A prefill worker, a decode worker and a router. Tests leave its processes running and its pools empty."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(modules_folder))
-        cluster = Cluster(small_cluster_config(tiny_model), program=WATCHED_PROGRAM)
+        cluster = Cluster(
+            # Tests say where prompts are computed.
+            small_cluster_config(tiny_model, max_local_prefill_tokens=0),
+            program=WATCHED_PROGRAM,
+        )
         cluster.start()
     try:
         yield cluster
