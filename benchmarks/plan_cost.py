@@ -17,8 +17,8 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from benchmarks.index_cost import STRIDE, Stored
 from benchmarks.planned_fleet import PlannedFleet, planned_fleet
 from benchmarks.tokenising_cost import print_tokenising_cost
 from common.config import IndexConfig
@@ -29,7 +29,6 @@ from common.index.server import EmbeddedIndexServer
 from common.kv.block_key import BlockKey
 from common.request import WorkerId
 
-STRIDE = 64
 NUM_POINTS = 128
 NUM_PROMPTS = 400
 NUM_HELD_POINTS = 100
@@ -40,15 +39,6 @@ NUM_AT_ONCE = 16
 GOAL_P50_MS = 1.0
 GOAL_PER_S = 1500
 GOAL_RATIO = 1.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """A cache event."""
-
-    key: bytes
-    kind: str = "stored"
-    num_tokens: int = STRIDE
 
 
 async def main(arguments: Sequence[str]) -> int:
@@ -90,7 +80,7 @@ async def _publish(
     for holder, keys in held.items():
         publisher = IndexPublisher(client, space, WorkerRef(WorkerId(f"worker-{holder:04}"), 1))
         publisher.start()
-        publisher.publish(_Stored(key=key) for key in keys)
+        publisher.publish(Stored(key=key) for key in keys)
         publishers.append(publisher)
     while any(publisher.stats().num_pending or not publisher.stats().connected for publisher in publishers):
         await asyncio.sleep(0.01)

@@ -93,8 +93,7 @@ async def planned_fleet(config: IndexConfig, num_workers: int, num_tokens: int) 
     for number in range(num_workers):
         account = WorkerAccount(_info(number, config.index_stride))
         account.available = True
-        for _ in range(2):
-            account.take_report(_load(draw), time.monotonic())
+        account.take_report(_load(draw), time.monotonic())
         books.roster.update(account)
     view, background = IndexView(config, books.roster), Background()
     view.start()

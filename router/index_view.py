@@ -28,7 +28,6 @@ class IndexView:
         )
         self._lookup = IndexLookup(self._client, space, deadline_s=config.index_deadline_ms / 1000)
         self._membership = Membership(self._client, space)
-        self._stride = config.index_stride
 
     def start(self) -> None:
         self._lookup.start()

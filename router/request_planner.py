@@ -120,7 +120,7 @@ class RequestPlanner:
         check_reachable(self._books.roster, request.command.route)
 
     def end(self, planned: PlannedRequest, answer: Answer) -> None:
-        """The request has ended, however: notes what came of its first plan."""
+        """The request was answered: notes what came of its first plan."""
         decision = planned.decision
         if not decision.plans or answer.num_cached_tokens is None:
             return
@@ -135,8 +135,8 @@ class RequestPlanner:
         decision.miss = explain_miss(
             num_tokens=decision.num_prompt_tokens,
             num_cached=answer.num_cached_tokens,
-            chosen_depth=plan.depths.get(plan.computing.candidate.worker_id, 0),
-            best_depth=max(plan.depths.values(), default=0),
+            chosen_depth=plan.num_cached_tokens,
+            best_depth=max(one.candidate.num_cached_tokens for one in plan.prefill or plan.decode),
             known_depth=decision.known_tokens,
             stride=planned.request.worker.index_stride,
         )

@@ -133,7 +133,6 @@ class AttachHub:
             step = steps[router_id]
             step.load.CopyFrom(load)
             step.load.num_submits_taken = tallies.get(stream.source, 0) + stream.num_refused
-            step.load.num_routers = len(self._streams)
             self._send(router_id, pb.AttachResponse(step=step))
         self._close_ended(tokens, ends)
 

@@ -54,7 +54,9 @@ class Worker:
         self._listeners.append(listener)
 
     def load_report(self) -> worker_pb2.LoadReport:
-        return encode_load(self._load, self.counters)
+        report = encode_load(self._load, self.counters)
+        report.num_routers = len(self.hub.sources)
+        return report
 
     def submit(self, leg: Leg, *, hand_over: bool, on_refused: Callable[[], None] | None = None) -> None:
         """Queues a leg whose router the hub knows. Raises OverloadedError when draining.

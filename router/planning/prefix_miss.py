@@ -11,7 +11,7 @@ class MissCause(StrEnum):
     """From the front of the prompt to its end."""
 
     STALE = "stale"  # the index said that the worker holds it, and it did not any more
-    OTHER_WORKER = "other_worker"  # another worker holds it: the policy found this one cheaper
+    OTHER_WORKER = "other_worker"  # another one that could compute it holds it: the policy found this one cheaper
     EVICTED = "evicted"  # seen before, and nobody holds it now
     DIVERGED = "diverged"  # a seen prefix goes on otherwise from here
     FIRST_SEEN = "first_seen"  # nothing of this prompt was seen before
@@ -21,22 +21,20 @@ class MissCause(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixMiss:
     """Uncached tokens by cause; causes without tokens are left out. `diverged_at` is the token where the prompt
-    left what any worker, or this router, knew; None when it did not."""
+    left what any of these workers, or this router, knew; None when it did not."""
 
     tokens: Mapping[MissCause, int]
     diverged_at: int | None = None
-
-    @property
-    def main_cause(self) -> MissCause | None:
-        return max(self.tokens, key=lambda cause: self.tokens[cause], default=None)
 
 
 def explain_miss(
     *, num_tokens: int, num_cached: int, chosen_depth: int, best_depth: int, known_depth: int, stride: int
 ) -> PrefixMiss:
     """All are tokens from the prompt's start: what the worker reused; how deep the index had that worker, and the
-    deepest one; how much of it the router had seen in earlier prompts."""
-    in_points = num_tokens // stride * stride
+    deepest of those that could have been chosen; how much of it the router had seen in earlier prompts."""
+    # The block of the last token is computed again in any case, so that no prompt is reused to its very end.
+    in_points = (num_tokens - 1) // stride * stride
+    chosen_depth, best_depth, known_depth = (min(depth, in_points) for depth in (chosen_depth, best_depth, known_depth))
     seen = max(known_depth, best_depth, chosen_depth)
     bounds = (
         (MissCause.STALE, chosen_depth),
@@ -48,7 +46,6 @@ def explain_miss(
     tokens: dict[MissCause, int] = {}
     reached = num_cached
     for cause, bound in bounds:
-        bound = min(bound, num_tokens)
         if bound > reached:
             tokens[cause] = bound - reached
             reached = bound
