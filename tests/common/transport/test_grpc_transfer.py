@@ -64,6 +64,10 @@ async def test_flipped_byte_on_the_wire_is_refused() -> None:
         target = transfer.target(block_ids=(4,), present=(False,))
         sender = transfer.sender(target)
         await sender.push([(BlockRef(0, 0), 20)])
+        # A push has returned when its frames are under way: the two streams have no common order.
+        async with asyncio.timeout(10.0):
+            while transfer.blocks.block_bytes(0, 4) != transfer.source.block_bytes(0, 20):
+                await asyncio.sleep(0.001)
         # The same block once more over a stream of its own, with one bit changed on the way.
         data = bytearray(transfer.source.block_bytes(0, 20))
         data[1000] ^= 1
