@@ -9,7 +9,7 @@ from common.cost import StepTimes
 from common.errors import IncompatibleWorkerError
 from common.kv.block_key import golden_key
 from common.net.cost_codec import decode_step_times
-from common.net.protocol import PROTOCOL_VERSION, decode_role
+from common.net.protocol import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, decode_role, speaks_with_us
 from common.request import WorkerId
 from protos import layout_pb2, worker_pb2
 
@@ -38,9 +38,10 @@ class WorkerInfo:
     @staticmethod
     def from_wire(message: worker_pb2.WorkerRegistration) -> WorkerInfo:
         """Raises IncompatibleWorkerError when this router can't work with it."""
-        if message.protocol_version != PROTOCOL_VERSION:
+        if not speaks_with_us(message.protocol_version):
             raise IncompatibleWorkerError(
-                f"worker {message.worker_id} speaks protocol {message.protocol_version}, this router {PROTOCOL_VERSION}"
+                f"worker {message.worker_id} speaks protocol {message.protocol_version}, this router "
+                f"{PROTOCOL_VERSION}, from {OLDEST_PROTOCOL_VERSION} on"
             )
         if message.golden_key != golden_key():
             raise IncompatibleWorkerError(f"worker {message.worker_id} computes other block keys than this router")

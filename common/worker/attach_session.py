@@ -11,9 +11,9 @@ import grpc
 
 from common.errors import IncompatibleWorkerError, InvalidRequestError, SlipstreamError
 from common.net.leg_codec import decode_leg
-from common.net.protocol import PROTOCOL_VERSION
-from common.request import Leg, RequestId
-from common.worker.attach_hub import AttachHub, LegKey, RouterStream
+from common.net.protocol import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, speaks_with_us
+from common.request import Leg, LegKey, RequestId
+from common.worker.attach_hub import AttachHub, RouterStream
 from protos import transfer_pb2, worker_pb2
 
 logger = logging.getLogger(__name__)
@@ -48,9 +48,10 @@ class AttachSession:
         first = await context.read()
         if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
             raise InvalidRequestError("hello", "must be the stream's first message")
-        if first.hello.protocol_version != PROTOCOL_VERSION:
+        if not speaks_with_us(first.hello.protocol_version):
             raise IncompatibleWorkerError(
-                f"this worker speaks protocol {PROTOCOL_VERSION}, the router {first.hello.protocol_version}"
+                f"this worker speaks protocol {PROTOCOL_VERSION}, from {OLDEST_PROTOCOL_VERSION} on, the router "
+                f"{first.hello.protocol_version}"
             )
         older = self._hub.stream_of(first.hello.router_id)
         if older is not None:

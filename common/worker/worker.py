@@ -10,9 +10,9 @@ from typing import Protocol
 from common.engine.engine import Engine
 from common.errors import OverloadedError, SlipstreamError
 from common.kv.cache_event import CacheEvent
-from common.request import Leg
+from common.request import Leg, LegKey
 from common.transport.transfer_counters import TransferCounters
-from common.worker.attach_hub import AttachHub, LegKey
+from common.worker.attach_hub import AttachHub
 from common.worker.attach_session import rejection
 from common.worker.engine_thread import EngineThread, StepReport
 from common.worker.step_codec import encode_load
@@ -65,7 +65,7 @@ class Worker:
         """
         if self.draining:
             raise OverloadedError("this worker is draining")
-        key = LegKey(leg.request_id, leg.attempt)
+        key = leg.key
 
         def refused(future: asyncio.Future[None]) -> None:
             if future.cancelled() or (error := future.exception()) is None:

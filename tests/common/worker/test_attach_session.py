@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from common.net.protocol import PROTOCOL_VERSION
-from common.request import Leg, RequestId, SamplingParams
-from common.worker.attach_hub import MAX_QUEUED_STEPS, AttachHub, LegKey
+from common.request import Leg, LegKey, RequestId, SamplingParams
+from common.worker.attach_hub import MAX_QUEUED_STEPS, AttachHub
 from common.worker.attach_session import AttachSession
 from protos import transfer_pb2, worker_pb2
 
