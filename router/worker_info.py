@@ -34,6 +34,8 @@ class WorkerInfo:
     draining: bool
     backend: str
     chunk_tokens: int = 2048  # prompt tokens per step at most
+    protocol_version: int = PROTOCOL_VERSION
+    lease_s: float | None = None  # silence after which a peer counts as lost; None: a worker that does not say
 
     @staticmethod
     def from_wire(message: worker_pb2.WorkerRegistration) -> WorkerInfo:
@@ -65,6 +67,8 @@ class WorkerInfo:
             draining=message.state == layout_pb2.WORKER_STATE_DRAINING,
             backend=message.backend,
             chunk_tokens=message.max_num_batched_tokens or 2048,
+            protocol_version=message.protocol_version,
+            lease_s=message.lease_ms / 1000 or None,
         )
 
     def check_model(self, model: str) -> None:

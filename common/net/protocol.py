@@ -10,6 +10,8 @@ from protos import layout_pb2
 PROTOCOL_VERSION = 2
 # The oldest version that this one works with: the one before, so that a fleet can be renewed one process at a time.
 OLDEST_PROTOCOL_VERSION = 1
+# Since then: heartbeats of routers, blocks that are mapped late, choices that are kept and moved.
+HEARTBEAT_VERSION = LATE_MAP_VERSION = MOVE_VERSION = 2
 
 _TO_WIRE = {
     Role.PREFILL: layout_pb2.ROLE_PREFILL,
