@@ -15,7 +15,7 @@ from common.engine.output_forecast import OutputForecast
 from common.engine.output_processor import OutputProcessor
 from common.engine.reservation_desk import ReservationDesk
 from common.engine.reservation_table import ReservationTable, ReservedLeg
-from common.engine.results import Integrity, LegEnded, LegEndReason, Load, Reservation, StepResult
+from common.engine.results import Integrity, KeptChoice, LegEnded, LegEndReason, Load, Reservation, StepResult
 from common.engine.runner import Runner
 from common.engine.sampled_token import SequenceResult
 from common.engine.scheduler import Scheduler
@@ -47,7 +47,8 @@ class Engine:
     """Computes legs step by step. One thread calls it: the engine thread. No locks, no I/O.
 
     A leg with `hand_over` runs to its first tokens; its blocks, once reported in `StepResult.computed`, stay as
-    they are until `release_lease`, however the leg ends. A leg that was reserved starts at `commit`.
+    they are until `release_lease`, however the leg ends. A leg that was reserved starts at `commit`. A choice that
+    decodes can be stopped with its KV by `keep`, to go on elsewhere.
     `max_model_len` tokens must fit the pool. When `step` schedules nothing though there is work, the work waits
     for blocks that a transfer holds: call again when something was released, or after a few milliseconds.
     """
@@ -161,10 +162,10 @@ class Engine:
         self._reservations.end_quarantine(reservation_id)
 
     def release_lease(self, request_id: RequestId, attempt: int, choice_indices: tuple[int, ...] = ()) -> None:
-        """Nothing reads the blocks of a leg that was to be handed over any more. Idempotent.
+        """Nothing reads the blocks of a leg that was to be handed over, or of a kept choice, any more. Idempotent.
 
-        `choice_indices` are the leg's; empty: every leg of that attempt. A leg that still computes ends no sooner
-        for it, but its blocks then go back at once.
+        `choice_indices` are the leg's, or the kept choice; empty: everything of that attempt. A leg that still computes
+        ends no sooner for it, but its blocks then go back at once.
         """
         for sequence in self._registry.find(request_id, choice_indices):
             if sequence.leg.attempt == attempt and sequence.hand_over:
@@ -180,6 +181,17 @@ class Engine:
             if attempt is None or sequence.leg.attempt == attempt:
                 self._cancel_choices(sequence, choice_indices or sequence.choice_indices)
         self._reservations.cancel(request_id, attempt, choice_indices)
+
+    def keep(self, request_id: RequestId, attempt: int, choice_index: int) -> KeptChoice | None:
+        """Stops a choice for good, and keeps its KV as it is until `release_lease` names the choice.
+
+        It ends without a LegEnded: whoever moves it answers for it. None, and nothing has changed, when there is no
+        KV to move: the choice is not here in this attempt, waits, or is still in its prompt.
+        """
+        for sequence in self._registry.find(request_id, (choice_index,)):
+            if sequence.leg.attempt == attempt and sequence.is_movable:
+                return self._outputs.keep(sequence)
+        return None
 
     def step(self) -> StepResult:
         """Schedules, runs and takes in one step. Never raises for a request's sake."""
