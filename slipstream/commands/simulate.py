@@ -40,6 +40,7 @@ SHARE = click.FloatRange(min=0, max=1)
 @click.option("--index-delay", type=ABOVE_ZERO, default=2.0, show_default=True, help="seconds by which they are late")
 @click.option("--guess-life", type=ABOVE_ZERO, default=2.0, show_default=True, help="seconds that a guess is shared")
 @click.option("--report-submits", is_flag=True, help="workers report their load at each submit, not only after steps")
+@click.option("--map-at-once", is_flag=True, help="decode gives all blocks their places when a request is planned")
 @click.option("--kill-every", type=ABOVE_ZERO, metavar="SECONDS", help="another prefill worker dies every so often")
 @click.option("--down-for", type=ABOVE_ZERO, default=10.0, show_default=True, help="seconds until it is back, empty")
 @click.option("--seed", type=int, default=0, show_default=True, help="the same seed gives the same run")
@@ -118,6 +119,7 @@ def _scenario(options: dict[str, Any], traffic: Any) -> Scenario:
         slo=Slo(ttft_s=_seconds(options["ttft_slo_ms"]), tpot_s=_seconds(options["tpot_slo_ms"])),
         deaths=None if kill_every_s is None else Deaths(every_s=kill_every_s, down_s=options["down_for"]),
         seed=options["seed"],
+        maps_late=not options["map_at_once"],
     )
 
 
