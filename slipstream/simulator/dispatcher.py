@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from common.cost import is_time_to_map
+from common.cost import map_in_s
 from common.request import WorkerId
 from router.planning.late_map import map_after_s
 from router.planning.plan import PlanKind
@@ -74,6 +74,7 @@ class Dispatcher:
         """The worker that had these is gone: they are planned again, before those that wait for the first time."""
         for job in jobs:
             job.attempt += 1
+            job.num_looks += 1
             self._routers[job.router_index].settle(job)
             if job.decode is not None:
                 job.decode.cancel(job)
@@ -90,12 +91,15 @@ class Dispatcher:
         """Asks for the places of its blocks when it is time to, and sends what is computed and has one."""
         if job.decode is None:
             return
-        if job.mapped_s is None and not job.has_asked and self._is_time_to_map(job):
-            job.has_asked = True
-            if job.decode.try_map(job):
-                job.transferred_s = self._events.now_s + 2 * self._network.submit_s
         if job.mapped_s is not None:
             self._transfer(job)
+        elif not job.has_asked:
+            wait_s = self._map_in_s(job)
+            job.num_looks += 1
+            if wait_s:
+                self._events.at(self._events.now_s + wait_s, self._ask_in_time, job, job.num_looks)
+            else:
+                self._ask_map(job)
 
     def mapped(self, job: Job) -> None:
         """Decode has blocks for a job that waited for them."""
@@ -158,21 +162,33 @@ class Dispatcher:
         else:
             worker.submit(job)
 
-    def _is_time_to_map(self, job: Job) -> bool:
+    def _map_in_s(self, job: Job) -> float:
         assert job.prefill is not None
-        num_bytes = job.request.num_tokens * self._network.kv_bytes_per_token
-        return is_time_to_map(
+        return map_in_s(
             num_tokens=job.request.num_tokens,
             num_computed_tokens=job.num_computed_tokens,
             chunk_tokens=job.prefill.info.chunk_tokens,
             times=job.prefill.times,
-            transfer_s=num_bytes / self._network.transfer_bytes_per_s,
+            token_transfer_s=self._network.kv_bytes_per_token / self._network.transfer_bytes_per_s,
         )
+
+    def _ask_in_time(self, job: Job, look: int) -> None:
+        if look == job.num_looks:
+            self._ask_map(job)
+
+    def _ask_map(self, job: Job) -> None:
+        assert job.decode is not None
+        job.has_asked = True
+        job.num_looks += 1
+        if job.decode.try_map(job):
+            job.transferred_s = self._events.now_s + 2 * self._network.submit_s
+            self._transfer(job)
 
     def _transfer(self, job: Job) -> None:
         """Sends the KV that is computed and was not sent yet, but for blocks that decode held when it was mapped."""
         assert job.prefill is not None and job.decode is not None
-        start, end = max(job.num_sent_tokens, job.num_decode_held * job.prefill.info.block_size), job.num_computed_tokens
+        start = max(job.num_sent_tokens, job.num_decode_held * job.prefill.info.block_size)
+        end = job.num_computed_tokens
         if start >= end:
             return
         num_bytes = (end - start) * self._network.kv_bytes_per_token

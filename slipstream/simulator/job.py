@@ -43,8 +43,10 @@ class Job:
     mapped_s: float | None = None
     num_decode_held: int = 0
     num_decode_blocks: int = 0
-    # On the way. Tokens given to the transfer, and when the last of them will have arrived.
+    # On the way. How often it was judged when to ask for places; tokens given to the transfer, and when the last of
+    # them will have arrived.
     has_asked: bool = False
+    num_looks: int = 0
     num_sent_tokens: int = 0
     transferred_s: float = 0.0
 

@@ -30,8 +30,10 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All that a run depends on beside the trace and the policy. Without `maps_late`, decode gives every prompt's blocks
-    their places when it is planned."""
+    """All that a run depends on beside the trace and the policy.
+
+    Without `maps_late`, decode gives every prompt's blocks their places when it is planned.
+    """
 
     fleet: FleetPlan
     profile: Profile
