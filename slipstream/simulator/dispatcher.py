@@ -144,9 +144,7 @@ class Dispatcher:
         self._events.at(self._events.now_s + self._network.submit_s, self._submit, job, worker, job.attempt)
         return True
 
-    def _reserve(
-        self, job: Job, ranked: Sequence[Ranked], map_after_s: float | None
-    ) -> SimulatedDecodeWorker | None:
+    def _reserve(self, job: Job, ranked: Sequence[Ranked], map_after_s: float | None) -> SimulatedDecodeWorker | None:
         for one in ranked:
             worker = self._fleet.decode(WorkerId(one.candidate.worker_id))
             if worker.try_reserve(job, map_after_s):
