@@ -30,8 +30,12 @@ class Network:
     kv_bytes_per_token: float
 
 
+# Where workers die faster than they compute a prompt, no attempt would ever be the last.
+MOST_ATTEMPTS = 100
+
+
 class Dispatcher:
-    """A request ends exactly once: answered, or rejected because no worker could ever hold it."""
+    """A request ends exactly once: answered, or rejected because no worker could ever hold it or live to answer it."""
 
     def __init__(
         self,
@@ -80,7 +84,10 @@ class Dispatcher:
                 job.decode.cancel(job)
             job.prefill = job.decode = None
             self._measurements.num_lost += 1
-            if not self._try_place(job):
+            if job.attempt >= MOST_ATTEMPTS:
+                self._measurements.reject()
+                self._ended()
+            elif not self._try_place(job):
                 self._wait(job)
 
     def began(self, job: Job) -> None:

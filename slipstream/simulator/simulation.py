@@ -149,10 +149,12 @@ class Simulation:
             return
         self._num_deaths += 1
         worker_id = WorkerId(f"prefill-{(self._num_deaths - 1) % self._scenario.fleet.num_prefill}")
-        lost = self._fleet.kill(worker_id)
         now_s = self._events.now_s
-        self._events.at(now_s + deaths.down_s, self._return, worker_id, self._num_deaths + 1)
         self._events.at(now_s + deaths.every_s, self._kill_next)
+        if self._fleet.prefill(worker_id).dead:
+            return
+        lost = self._fleet.kill(worker_id)
+        self._events.at(now_s + deaths.down_s, self._return, worker_id, self._num_deaths + 1)
         self._dispatcher.lose(lost)
 
     def _return(self, worker_id: WorkerId, incarnation: int) -> None:

@@ -80,7 +80,7 @@ def test_long_prompts_get_their_places_when_the_rest_of_prefill_hides_the_transf
     for outcome in (late, at_once):
         assert [values[-1] for values in seconds(outcome)] == [0.404, 0.027, 0.458]
     assert at_once.decode_waiting_token_s == [pytest.approx(400 * 0.454)]
-    assert late.decode_waiting_token_s == [pytest.approx(400 * (0.454 - (0.404 - 0.1875 - 0.03)), rel=0.01)]
+    assert late.decode_waiting_token_s == [pytest.approx(400 * (0.454 - (0.404 - 0.1875 - 0.03)), rel=0.05)]
     # Two steps of 2 ms, over 401 tokens and 402.
     assert late.decode_kv_token_s == [pytest.approx(0.002 * (401 + 402))]
 
