@@ -81,6 +81,26 @@ def test_prefix_aware_waits_longer_for_the_holder(utilization: float, queue_s: f
     assert prefill_order("prefix_aware", snapshot(warm, cold, utilization=utilization))[0] == "warm"
 
 
+@pytest.mark.parametrize(
+    ("crowd", "others", "chosen"),
+    [
+        (6, 0, "holder"),
+        (20, 0, "cold"),  # a crowd at the only holder: a copy serves all of it
+        (20, 4, "holder"),  # they queue everywhere: a copy would only lengthen another queue
+    ],
+)
+def test_prefix_aware_copies_a_prefix_that_a_crowd_waits_for(crowd: int, others: int, chosen: str) -> None:
+    holder = candidate("holder", prefill_s=0.02, queue_s=0.4, requests=crowd)
+    cold = candidate("cold", prefill_s=0.3, requests=others)
+    assert prefill_order("prefix_aware", snapshot(holder, cold, typical_s=0.02))[0] == chosen
+
+
+def test_prefix_aware_needs_no_copy_while_one_holder_is_free() -> None:
+    crowded, free = (candidate(name, prefill_s=0.02, requests=count) for name, count in (("a", 50), ("b", 1)))
+    given = snapshot(crowded, free, candidate("cold", prefill_s=0.3), typical_s=0.02)
+    assert prefill_order("prefix_aware", given) == ["b", "a", "cold"]
+
+
 def test_prefix_aware_gives_equals_to_the_one_that_had_less_work() -> None:
     given = snapshot(candidate("busy", work_s=100.0), candidate("rested", work_s=90.0))
     assert prefill_order("prefix_aware", given)[0] == "rested"
