@@ -35,9 +35,9 @@ class PrefixAware:
     seconds given to a worker lately: too little to cost a hit, enough to share what is left to choose evenly; where
     queues are short and say little of who did how much, it grows by up to `idle_balance`.
 
-    A crowd are the requests at each worker that holds most of the prompt, beyond `crowd_begins` and `crowd_ratio` times
-    those of the worker with the fewest. What others would have to compute again weighs `1 + crowd_relief` times less for
-    the first of them, and so on.
+    A crowd are the requests at each worker that holds most of the prompt, beyond `crowd_begins` and `crowd_ratio`
+    times those of the worker with the fewest. What others would have to compute again weighs `1 + crowd_relief` times
+    less for the first of them, and so on.
     """
 
     least_affinity: float = 1.0
