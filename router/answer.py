@@ -12,6 +12,7 @@ from router.admission import AdmittedRequest
 from router.generation import ChoiceDelta, GenerateEvent, RouteTaken, Timings, Usage
 from router.inbox import LegEnded, TokensArrived
 from router.text import TextModel, TextStream
+from router.whereabouts import QUEUED, Whereabouts
 
 # A caller that reads nothing for so long is taken for gone.
 MAX_UNREAD_S = 60.0
@@ -31,6 +32,7 @@ class Choice:
     unread_logprobs: list[TokenLogprob] = field(default_factory=list)
     unread_text: list[str] = field(default_factory=list)
     has_unread: bool = False
+    whereabouts: Whereabouts = QUEUED
 
     @property
     def finished(self) -> bool:
@@ -65,6 +67,10 @@ class Answer:
         self.transferred_bytes = self.transferred_blocks = self.decode_cached_blocks = 0
         self.prefill_worker: str | None = None
         self.decode_worker: str | None = None
+
+    @property
+    def request(self) -> AdmittedRequest:
+        return self._request
 
     @property
     def num_cached_tokens(self) -> int | None:

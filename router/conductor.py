@@ -25,6 +25,7 @@ from router.metrics import RouterMetrics
 from router.planning.plan import Plan
 from router.request_planner import RequestPlanner
 from router.waiting_room import REST_S, Pin, Place, WaitingRoom
+from router.whereabouts import QUEUED
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Conductor:
             must_wait = place.others_wait
             while True:
                 if must_wait:
+                    self._note_queued(choices)
                     await place.wait_turn(rested_s)
                 plan = await self._plan(choices, excluded | self._avoided)
                 if plan is None and self._avoided:
@@ -119,6 +121,10 @@ class Conductor:
                     self._answer.attempts -= 1  # nobody took it
                     excluded |= error.worker_ids
                     rested_s = time.monotonic() + REST_S
+
+    def _note_queued(self, choices: tuple[int, ...]) -> None:
+        for index in choices:
+            self._answer.choices[index].whereabouts = QUEUED
 
     def _place(self, choices: tuple[int, ...]) -> AbstractContextManager[Place]:
         command = self._request.command

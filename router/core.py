@@ -39,6 +39,7 @@ class RouterCore:
         self._max_num_requests = max_num_requests
         self._created_s = int(time.time())
         self.num_active_requests = 0
+        self.answers: set[Answer] = set()  # of admitted requests that have not ended
 
     async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
         """See `Generator.generate`."""
@@ -53,6 +54,7 @@ class RouterCore:
         try:
             request = await self._admission.admit(command)
             answer = Answer(request, self._text)
+            self.answers.add(answer)
             async for event in self._conduct(request, answer):
                 yield event
             outcome = outcome_of(None, answer.choices[0].finish_reason)
@@ -61,6 +63,8 @@ class RouterCore:
             raise
         finally:
             self.num_active_requests -= 1
+            if answer is not None:
+                self.answers.discard(answer)
             self._metrics.request_ended(command)
             self._observe(command, answer if answer is not None and answer.finished else None, outcome)
 

@@ -25,6 +25,7 @@ from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, Message, Tokens
 from router.planning.books import Booking
 from router.planning.plan import Plan, PlanKind
 from router.policy import Ranked
+from router.whereabouts import Stage, Whereabouts
 from router.worker_handle import WorkerHandle
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class LegAttempt:
             # Tokens may come before the answer to Reserve is read here: the inbox is open first.
             handle.attachment.open(self._inbox)
             self._decode = handle
+            self._enter(Stage.RESERVING)
             try:
                 response: worker_pb2.ReserveResponse = await handle.decode_stub.Reserve(
                     request, timeout=CONTROL_TIMEOUT_S
@@ -144,6 +146,7 @@ class LegAttempt:
         worker.attachment.open(self._inbox)
         worker.attachment.submit(self._leg, target)
         self._booking.submitted()
+        self._enter(Stage.PREFILLING)
         self._answer.prefill_worker = self._prefill.info.worker_id if self._prefill else None
         self._answer.decode_worker = self._decode.info.worker_id if self._decode else None
 
@@ -180,6 +183,7 @@ class LegAttempt:
         index = tokens.choice_index
         if self._decode is not None and tokens.worker_id == self._decode.info.worker_id:
             self._commit()
+        self._enter(Stage.DECODING if self._committed else Stage.HANDING_OVER)
         if tokens.finish_reason is not None:
             self._unended.discard(index)
         if not self._answer.choices[index].finished or index not in self._open:
@@ -189,6 +193,16 @@ class LegAttempt:
             self._cancel((index,))  # a stop string: only the router knows it
         if not self._open and not self._committed:
             self._awaits_hand_over = False  # the first tokens ended it all: nothing is left to hand over
+
+    def _enter(self, stage: Stage) -> None:
+        whereabouts = Whereabouts(
+            stage=stage,
+            attempt=self._leg.attempt,
+            prefill_worker=self._prefill.info.worker_id if self._prefill else None,
+            decode_worker=self._decode.info.worker_id if self._decode else None,
+        )
+        for index in self._open:
+            self._answer.choices[index].whereabouts = whereabouts
 
     def _commit(self) -> None:
         self._committed = True
@@ -200,6 +214,7 @@ class LegAttempt:
             case EndReason.HANDED_OVER:
                 self._answer.note_hand_over(end)
                 self._commit()
+                self._enter(Stage.DECODING)
                 self._awaits_hand_over = False
             case EndReason.PREEMPTED:
                 self._answer.preemptions += len(choices)

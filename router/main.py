@@ -143,7 +143,8 @@ async def _serve(config: RouterConfig) -> int:
 
         inference = InferenceServicer(core, text.sampling_defaults)
         inference_pb2_grpc.add_InferenceServicer_to_server(inference, server.server)
-        admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, decisions, status), server.server)
+        admin = RouterAdminServicer(fleet, decisions, core.answers, status)
+        admin_pb2_grpc.add_AdminServicer_to_server(admin, server.server)
         await server.start(["slipstream.v1.Inference", "slipstream.v1.Admin"])
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         app = create_app(core, text=text, metrics=metrics, readiness=readiness.why_not)

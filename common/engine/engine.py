@@ -23,6 +23,7 @@ from common.engine.scheduler_config import SchedulerConfig
 from common.engine.scheduler_output import SchedulerOutput
 from common.engine.sequence import Sequence
 from common.engine.sequence_registry import SequenceRegistry
+from common.engine.sequence_status import SequenceStatus, status_of
 from common.engine.stop import StopRules
 from common.engine.work_meter import WorkMeter
 from common.errors import (
@@ -258,6 +259,10 @@ class Engine:
             busy_s=self._meter.busy_s,
             step_times=self._meter.times,
         )
+
+    def statuses(self) -> list[SequenceStatus]:
+        """Of every sequence in queue or batch, and of those whose blocks a transfer still reads."""
+        return [status_of(sequence) for sequence in (*self._registry, *self._leases)]
 
     def reset_prefix_cache(self) -> int:
         """Forgets every cached prefix; what runs goes on. Returns the number of blocks forgotten."""

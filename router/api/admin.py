@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import grpc
@@ -14,9 +14,11 @@ from common.net.protocol import encode_role
 from common.net.status import error_from_call
 from protos import admin_pb2 as pb
 from protos import admin_pb2_grpc, layout_pb2
+from router.answer import Answer, Choice
 from router.api.explain import encode_decision
 from router.decision_log import DecisionLog
 from router.fleet import Fleet
+from router.whereabouts import Whereabouts
 from router.worker_handle import WorkerHandle
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -25,11 +27,18 @@ WORKER_TIMEOUT_S = 10.0
 
 
 class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
-    """`router_status` says how the router itself is."""
+    """`router_status` says how the router itself is, `answers` what it is answering."""
 
-    def __init__(self, fleet: Fleet, decisions: DecisionLog, router_status: Callable[[], pb.RouterStatus]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        decisions: DecisionLog,
+        answers: Collection[Answer],
+        router_status: Callable[[], pb.RouterStatus],
+    ) -> None:
         self._fleet = fleet
         self._decisions = decisions
+        self._answers = answers
         self._router_status = router_status
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
@@ -76,6 +85,14 @@ class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
             setattr(total, name, sum(getattr(answer, name) for answer in answers))
         return total
 
+    async def ListRequests(self, request: pb.ListRequestsRequest, context: Context) -> pb.ListRequestsResponse:
+        return pb.ListRequestsResponse(
+            requests=[status for answer in self._answers for status in _encode_answer(answer)]
+        )
+
+    async def ListTickets(self, request: pb.ListTicketsRequest, context: Context) -> pb.ListTicketsResponse:
+        return pb.ListTicketsResponse()
+
     async def _ask_all(self, ask: Callable[[WorkerHandle], Any]) -> list[Any]:
         async def answer_of(worker: WorkerHandle) -> Any:
             try:
@@ -103,3 +120,22 @@ def _status(handle: WorkerHandle) -> pb.WorkerStatus:
         backend=info.backend,
         uptime_s=time.monotonic() - handle.since_s,
     )
+
+
+def _encode_answer(answer: Answer) -> Iterator[pb.RequestStatus]:
+    """One status for choices that are at the same place."""
+    groups: dict[Whereabouts, list[Choice]] = {}
+    for choice in answer.choices:
+        if not choice.finished:
+            groups.setdefault(choice.whereabouts, []).append(choice)
+    for whereabouts, choices in groups.items():
+        yield pb.RequestStatus(
+            request_id=answer.request.request_id,
+            attempt=whereabouts.attempt,
+            choice_indices=[choice.index for choice in choices],
+            stage=pb.RequestStage.Value(f"REQUEST_STAGE_{whereabouts.stage.name}"),
+            prompt_tokens=len(answer.request.prompt_token_ids),
+            output_tokens=max(len(choice.token_ids) for choice in choices),
+            prefill_worker=whereabouts.prefill_worker or "",
+            decode_worker=whereabouts.decode_worker or "",
+        )

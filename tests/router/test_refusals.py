@@ -50,7 +50,7 @@ def usable(fleet: Fleet) -> list[str]:
 
 async def status_of(fleet: Fleet) -> admin_pb2.StatusResponse:
     context: Any = None
-    return await RouterAdminServicer(fleet, DecisionLog(), admin_pb2.RouterStatus).Status(
+    return await RouterAdminServicer(fleet, DecisionLog(), (), admin_pb2.RouterStatus).Status(
         admin_pb2.StatusRequest(), context
     )
 

@@ -1,0 +1,98 @@
+"""Brings requests to their stages and keeps them there until a fault strikes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from benchmarks.chaos.asker import Asker
+from benchmarks.chaos.cell import Stage
+from benchmarks.chaos.fleet import Fleet
+from benchmarks.chaos.observer import Look, Observer
+from benchmarks.chaos.stream import Stream
+from benchmarks.chaos.workload import Shape
+from router.generation import RouteHint
+
+# Of what a HELD prompt's blocks take: some frames pass, most don't.
+LET_BYTES = 20_000
+STEP_TIMEOUT_S = 3.0
+OFFER_TIMEOUT_S = 0.6
+POLL_INTERVAL_S = 0.004
+NUM_FILLERS = 10
+
+
+class Placement:
+    """All streams of one round. `look` is the last one taken, just before the strike."""
+
+    def __init__(self, fleet: Fleet, asker: Asker, observer: Observer) -> None:
+        self._fleet = fleet
+        self._asker = asker
+        self._observer = observer
+        self.streams: list[Stream] = []
+        self.look = Look(seen={}, prefilling={})
+
+    async def under_way(self, is_enough: Callable[[Look], bool]) -> None:
+        """Requests in every stage but the queue. `is_enough` tells of a look whether it is time to strike.
+
+        What is waited for and does not come is left out: the look says what there is.
+        """
+        streams = self._ask(Shape.STREAM, 4)
+        await self._until(lambda: all(stream.progress >= 0.5 or not stream.running for stream in streams))
+        for link in self._fleet.transfer_links():
+            link.responses.let_calls(1)
+        short = self._ask(Shape.SHORT, 4)
+        await self._until_seen(lambda look: sum(_has(look, one, Stage.COMMITTED) for one in short) >= 2)
+        for link in self._fleet.transfer_links():
+            link.requests.let_bytes(LET_BYTES)
+        held = self._ask(Shape.HELD, 8)
+        await self._until_seen(
+            lambda look: sum(_has(look, one, Stage.MAPPED, Stage.SENDING) for one in held) == len(held)
+        )
+        self._ask(Shape.LONG, 4)
+        await self._until_seen(lambda look: bool(look.having(Stage.PREFILLING) and look.having(Stage.WAITING)))
+        for decode_worker in self._fleet.decode_workers:
+            self._ask(Shape.BLOCKER, 1, route=RouteHint(decode_worker=decode_worker, decode_only=True))
+        self._ask(Shape.SHORT, 4)
+        await self._until_seen(is_enough, timeout_s=OFFER_TIMEOUT_S)
+
+    async def queued(self) -> None:
+        """Every place in the batches is taken, and some requests wait for one."""
+        self._ask(Shape.FILLER, NUM_FILLERS)
+        self._ask(Shape.SHORT, 2)
+        await self._until_seen(lambda look: len(look.having(Stage.QUEUED)) >= 2)
+
+    async def look_again(self) -> Look:
+        return await self._observer.look(self.streams)
+
+    def release(self) -> None:
+        """Opens every gate that was closed for a stage's sake."""
+        for link in self._fleet.transfer_links():
+            link.open()
+
+    def _ask(self, shape: Shape, count: int, route: RouteHint | None = None) -> list[Stream]:
+        # Half of them may use what the others have cached.
+        asked = [
+            self._asker.ask(shape, salt="" if number % 2 == 0 else f"shared-{id(self)}", route=route)
+            for number in range(count)
+        ]
+        self.streams += asked
+        return asked
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + 4 * STEP_TIMEOUT_S
+        while not holds() and time.monotonic() < deadline_s:
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _until_seen(self, holds: Callable[[Look], bool], timeout_s: float = STEP_TIMEOUT_S) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self.look = await self._observer.look(self.streams)
+            if holds(self.look) or time.monotonic() > deadline_s:
+                return
+            await asyncio.sleep(POLL_INTERVAL_S)
+
+
+def _has(look: Look, stream: Stream, *stages: Stage) -> bool:
+    seen = look.seen.get(stream.request_id)
+    return seen is not None and not seen.stages.isdisjoint(stages)

@@ -1,0 +1,136 @@
+"""One round: requests are brought to their stages, a fault strikes, and everything must come out right."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.chaos.asker import Asker
+from benchmarks.chaos.attack import Attack
+from benchmarks.chaos.cell import Fault, Stage, Strike
+from benchmarks.chaos.coverage import Coverage
+from benchmarks.chaos.fleet import Fleet
+from benchmarks.chaos.judge import Expectation, Judgement, judge
+from benchmarks.chaos.observer import Look, Observer
+from benchmarks.chaos.placement import Placement
+from benchmarks.chaos.stream import DEADLINE_MS, Stream
+from benchmarks.chaos.victim import Victim, candidates, struck_stages
+
+# A request ends by its deadline, whatever happens.
+END_TIMEOUT_S = DEADLINE_MS / 1000 + 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundResult:
+    """`left` is what the workers held after everything had ended, `given_back_s` how long it took from then on."""
+
+    victim: Victim
+    judgements: Mapping[str, Judgement]
+    struck: Mapping[Stage, list[str]]
+    faults: tuple[str, ...]
+    left: tuple[str, ...]
+    given_back_s: float
+    elapsed_s: float
+
+    @property
+    def longest_silence_s(self) -> float:
+        return max((one.silence_s for one in self.judgements.values()), default=0.0)
+
+
+class Round:
+    """`in_queue`: the requests wait in the routers' queues, instead of being under way."""
+
+    def __init__(self, fleet: Fleet, asker: Asker, observer: Observer, coverage: Coverage) -> None:
+        self._fleet = fleet
+        self._asker = asker
+        self._observer = observer
+        self._coverage = coverage
+
+    async def run(self, strike: Strike, *, in_queue: bool, source: random.Random) -> RoundResult:
+        """Raises UnavailableError when the fleet does not come back whole."""
+        started_s = time.monotonic()
+        placement = Placement(self._fleet, self._asker, self._observer)
+        try:
+            if in_queue:
+                await placement.queued()
+            else:
+                await placement.under_way(lambda look: self._is_time(strike, look))
+            result = await self._strike(strike, placement, source, started_s)
+        finally:
+            placement.release()
+            for stream in placement.streams:
+                stream.cancel()
+        return result
+
+    def _is_time(self, strike: Strike, look: Look) -> bool:
+        """Whether a victim has a request in the shortest stage of all, if that is wanted yet."""
+        wanted = self._coverage.missing(strike) & {Stage.OFFERED}
+        return any(wanted <= victim.stages(look) for victim in candidates(strike, self._fleet))
+
+    async def _strike(
+        self, strike: Strike, placement: Placement, source: random.Random, started_s: float
+    ) -> RoundResult:
+        before = placement.look
+        victim = self._choose(strike, before)
+        attack = Attack(victim, self._fleet, placement.streams)
+        if strike.fault is Fault.CANCEL:
+            before, after = placement.look, await placement.look_again()
+            attack.strike()
+            struck_s = time.monotonic()
+        else:
+            attack.strike()
+            struck_s = time.monotonic()
+            after = await placement.look_again()
+        struck = struck_stages(victim, before, after)
+        lose_sent = source.random() < 0.5
+        attack.finish(lose_sent=lose_sent)
+        for link in self._fleet.transfer_links():
+            if not attack.keeps_closed(link):
+                link.open()
+        await attack.mend()
+        await asyncio.wait([stream.task for stream in placement.streams], timeout=END_TIMEOUT_S)
+        ended_s = time.monotonic()
+        left = await self._fleet.wait_idle()
+        given_back_s = time.monotonic() - ended_s
+        await self._fleet.wait_ready()
+        judgements = {
+            stream.request_id: judge(stream, self._expect(stream, victim, before, struck_s, attack.silence_bound_s))
+            for stream in placement.streams
+        }
+        return RoundResult(
+            victim=victim,
+            judgements=judgements,
+            struck=struck,
+            faults=tuple(attack.faults),
+            left=tuple(left),
+            given_back_s=given_back_s,
+            elapsed_s=time.monotonic() - started_s,
+        )
+
+    def _choose(self, strike: Strike, look: Look) -> Victim:
+        """Who has requests in most of the stages that are missing yet; then, in most stages."""
+        missing = self._coverage.missing(strike)
+        return max(
+            candidates(strike, self._fleet),
+            key=lambda victim: (len(victim.stages(look) & missing), len(victim.stages(look))),
+        )
+
+    def _expect(
+        self, stream: Stream, victim: Victim, before: Look, struck_s: float, bound_s: float | None
+    ) -> Expectation:
+        seen = before.seen.get(stream.request_id)
+        in_queue = seen is not None and Stage.QUEUED in seen.stages
+        # The client library does not resume a stream on another router: its end must be clear, and nothing else.
+        by_victim = victim.router is not None and stream.router == victim.router
+        since_s = struck_s
+        if in_queue and stream.arrivals_s:
+            since_s = max(since_s, stream.arrivals_s[0])
+        return Expectation(
+            reference=self._asker.references[stream.question.name],
+            since_s=since_s,
+            bound_s=None if by_victim or in_queue else bound_s,
+            may_refuse=by_victim or stream.route is not None,
+        )
