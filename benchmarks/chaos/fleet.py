@@ -205,7 +205,7 @@ class Fleet:
         for name, process in self.processes.items():
             if process.alive:
                 with contextlib.suppress(psutil.Error):
-                    connections = psutil.Process(process.pid).net_connections("tcp4")
+                    connections = psutil.Process(process.pid).net_connections("tcp")
                     if any(connection.laddr.port == port for connection in connections):
                         return name
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -14,6 +15,7 @@ from slipstream.child import Child, ChildCommand
 
 START_TIMEOUT_S = 120.0
 POLL_INTERVAL_S = 0.02
+NICENESS = 5
 
 
 class Process:
@@ -58,6 +60,8 @@ class Process:
             name=f"{self.name}.{self._life}", arguments=self._arguments, environment=self._environment
         )
         self._child = Child(command, self._log_dir)
+        # The one that watches must not wait for a core while what it watches goes on.
+        os.setpriority(os.PRIO_PROCESS, self._child.pid, NICENESS)
         self.frozen = False
 
     async def wait_serving(self) -> None:

@@ -71,8 +71,8 @@ TINY_SIZES = Sizes(
         Shape.BLOCKER: 1400,
     },
     answer={
-        Shape.STREAM: 400,
-        Shape.SHORT: 400,
+        Shape.STREAM: 600,
+        Shape.SHORT: 600,
         Shape.HELD: 48,
         Shape.LONG: 32,
         Shape.FILLER: 60,
