@@ -29,7 +29,7 @@ def run(config: WorkerConfig) -> int:
     ) -> RoleParts:
         table = TicketTable(spec=built.kv_cache.spec, lease_s=config.lease_s)
         arrivals = Arrivals(worker, table)
-        receiver = GrpcReceiver(arrivals.sink, blocks, worker.counters)
+        receiver = GrpcReceiver(arrivals.sink, blocks, worker.counters, arrivals.map)
 
         def add_services(server: grpc.aio.Server, session: AttachSession) -> None:
             servicer = DecodeWorkerServicer(worker, arrivals, session, lambda: registration.current)

@@ -18,6 +18,7 @@ from common.errors import IncompatibleWorkerError
 from common.net.leg_codec import encode_leg
 from common.net.protocol import PROTOCOL_VERSION
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
+from common.net.silence import Silence, speaking_interval_s
 from common.request import Leg, RequestId
 from protos import layout_pb2, transfer_pb2, worker_pb2, worker_pb2_grpc
 from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerLost
@@ -44,7 +45,9 @@ class AddressTakenError(Exception):
 
 
 class Attachment:
-    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report.
+    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report,
+    `on_doubt` whether the worker has been silent for too long to be given anything new; silent for its lease, it is
+    lost.
 
     `on_hello` may raise IncompatibleWorkerError: then the stream is closed.
     """
@@ -58,10 +61,11 @@ class Attachment:
         on_hello: Callable[[worker_pb2.WorkerRegistration], None],
         on_load: Callable[[worker_pb2.LoadReport], None],
         on_lost: Callable[[], None],
+        on_doubt: Callable[[bool], None],
     ) -> None:
         self._worker_id = info.worker_id
         self._router_id = router_id
-        self._on_hello, self._on_load, self._on_lost = on_hello, on_load, on_lost
+        self._on_hello, self._on_load, self._on_lost, self._on_doubt = on_hello, on_load, on_lost, on_doubt
         stub_type = worker_pb2_grpc.PrefillWorkerStub if info.role is Role.PREFILL else worker_pb2_grpc.DecodeWorkerStub
         self._attach = stub_type(channel).Attach
         self._describe = worker_pb2_grpc.RegistrationStub(channel).Describe
@@ -131,15 +135,19 @@ class Attachment:
             self._take_hello(first.hello)
             self._outgoing = asyncio.Queue()
             self.connected = True
-            writer = asyncio.create_task(self._write_all(call))
+            silence = None if not first.hello.lease_ms else Silence(first.hello.lease_ms / 1000)
+            reading = asyncio.create_task(self._read_all(call, silence))
+            tasks = [reading, asyncio.create_task(self._write_all(call))]
+            if silence is not None:
+                tasks.append(asyncio.create_task(self._watch(silence)))
             try:
-                while (message := await call.read()) is not grpc.aio.EOF:
-                    if message.WhichOneof("kind") == "hello":
-                        self._take_hello(message.hello)
-                    else:
-                        self._dispatch(message.step)
+                await asyncio.wait((reading, *tasks[2:]), return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    reading.result()
             finally:
-                writer.cancel()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             call.cancel()
 
@@ -156,6 +164,34 @@ class Attachment:
                 await call.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader sees the stream's end and tells everyone
+
+    async def _read_all(
+        self,
+        call: grpc.aio.StreamStreamCall[worker_pb2.AttachRequest, worker_pb2.AttachResponse],
+        silence: Silence | None,
+    ) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            assert isinstance(message, worker_pb2.AttachResponse)
+            if silence is not None:
+                silence.hear()
+            if message.WhichOneof("kind") == "hello":
+                self._take_hello(message.hello)
+            else:
+                self._dispatch(message.step)
+
+    async def _watch(self, silence: Silence) -> None:
+        """Says something now and then, and notices when the worker does not: returns when it is lost."""
+        doubtful = False
+        next_word_s = time.monotonic()
+        while not silence.is_lost:
+            if time.monotonic() >= next_word_s:
+                next_word_s = time.monotonic() + speaking_interval_s(silence.lease_s)
+                self._outgoing.put_nowait(worker_pb2.AttachRequest(heartbeat=worker_pb2.Heartbeat()))
+            if silence.is_doubtful is not doubtful:
+                doubtful = not doubtful
+                self._on_doubt(doubtful)
+            await asyncio.sleep(silence.look_interval_s)
+        logger.warning("worker %s was silent for %g s", self._worker_id, silence.lease_s)
 
     def _dispatch(self, step: worker_pb2.StepOutput) -> None:
         for output in step.outputs:

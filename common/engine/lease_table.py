@@ -1,4 +1,4 @@
-"""Blocks that outlive their sequence because a transfer still reads them."""
+"""Blocks that outlive their sequence because a transfer reads them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from common.request import RequestId
 
 
 class LeaseTable:
-    """Leases of legs that were to be handed over. Owner: the engine, one thread."""
+    """Leases of legs that were to be handed over, and of choices kept for a move. Owner: the engine, one thread."""
 
     def __init__(self, kv: KVCacheManager) -> None:
         self._kv = kv
-        self._leases: dict[tuple[RequestId, int], list[Sequence]] = {}
+        self._leases: dict[tuple[RequestId, int], list[tuple[tuple[int, ...], Sequence]]] = {}
 
     def __len__(self) -> int:
         return sum(len(leases) for leases in self._leases.values())
@@ -22,20 +22,20 @@ class LeaseTable:
     def __iter__(self) -> Iterator[Sequence]:
         """The sequences, which have ended, whose blocks are kept."""
         for leases in self._leases.values():
-            yield from leases
+            yield from (sequence for _, sequence in leases)
 
-    def add(self, sequence: Sequence) -> None:
-        """Keeps the blocks of a sequence that has ended until `release`."""
+    def add(self, sequence: Sequence, choice_indices: tuple[int, ...]) -> None:
+        """Keeps the blocks of a sequence that has ended until `release` with these choices, or with none."""
         leg = sequence.leg
-        self._leases.setdefault((leg.request_id, leg.attempt), []).append(sequence)
+        self._leases.setdefault((leg.request_id, leg.attempt), []).append((choice_indices, sequence))
 
     def release(self, request_id: RequestId, attempt: int, choice_indices: tuple[int, ...]) -> None:
-        """Gives the blocks back. `choice_indices` are the leg's; empty: every leg of that attempt. Idempotent."""
+        """Gives the blocks back. `choice_indices` are the lease's; empty: every lease of that attempt. Idempotent."""
         kept = []
-        for sequence in self._leases.pop((request_id, attempt), []):
-            if choice_indices and sequence.leg.choice_indices != choice_indices:
-                kept.append(sequence)
+        for lease in self._leases.pop((request_id, attempt), []):
+            if choice_indices and lease[0] != choice_indices:
+                kept.append(lease)
             else:
-                self._kv.free(sequence.table)
+                self._kv.free(lease[1].table)
         if kept:
             self._leases[request_id, attempt] = kept

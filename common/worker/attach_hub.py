@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from common.engine.results import LegEnded, TokenOutput
-from common.request import Leg, RequestId
+from common.request import Leg, LegKey
 from common.worker.step_codec import encode_end, encode_output
 from protos import worker_pb2 as pb
 
@@ -18,12 +18,6 @@ logger = logging.getLogger(__name__)
 
 # A router reads all the time: one that is so far behind is gone, and holding more for it helps nobody.
 MAX_QUEUED_STEPS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class LegKey:
-    request_id: RequestId
-    attempt: int
 
 
 @dataclass(slots=True)
@@ -84,7 +78,7 @@ class AttachHub:
 
     def own(self, leg: Leg, router_id: str) -> None:
         """The leg's outputs go to this router."""
-        self._legs[LegKey(leg.request_id, leg.attempt)] = _OwnedLeg(router_id, set(leg.choice_indices))
+        self._legs[leg.key] = _OwnedLeg(router_id, set(leg.choice_indices))
 
     @property
     def sources(self) -> set[str]:

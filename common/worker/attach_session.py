@@ -11,9 +11,10 @@ import grpc
 
 from common.errors import IncompatibleWorkerError, InvalidRequestError, SlipstreamError
 from common.net.leg_codec import decode_leg
-from common.net.protocol import PROTOCOL_VERSION
-from common.request import Leg, RequestId
-from common.worker.attach_hub import AttachHub, LegKey, RouterStream
+from common.net.protocol import HEARTBEAT_VERSION, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, speaks_with_us
+from common.net.silence import Silence
+from common.request import Leg, LegKey, RequestId
+from common.worker.attach_hub import AttachHub, RouterStream
 from protos import transfer_pb2, worker_pb2
 
 logger = logging.getLogger(__name__)
@@ -37,8 +38,14 @@ class AttachSession:
     """Runs one stream to its end."""
 
     def __init__(
-        self, hub: AttachHub, taker: LegTaker, registration: Callable[[], worker_pb2.WorkerRegistration]
+        self,
+        hub: AttachHub,
+        taker: LegTaker,
+        registration: Callable[[], worker_pb2.WorkerRegistration],
+        *,
+        lease_s: float,
     ) -> None:
+        self._lease_s = lease_s
         self._hub = hub
         self._taker = taker
         self._registration = registration
@@ -48,9 +55,10 @@ class AttachSession:
         first = await context.read()
         if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
             raise InvalidRequestError("hello", "must be the stream's first message")
-        if first.hello.protocol_version != PROTOCOL_VERSION:
+        if not speaks_with_us(first.hello.protocol_version):
             raise IncompatibleWorkerError(
-                f"this worker speaks protocol {PROTOCOL_VERSION}, the router {first.hello.protocol_version}"
+                f"this worker speaks protocol {PROTOCOL_VERSION}, from {OLDEST_PROTOCOL_VERSION} on, the router "
+                f"{first.hello.protocol_version}"
             )
         older = self._hub.stream_of(first.hello.router_id)
         if older is not None:
@@ -58,9 +66,15 @@ class AttachSession:
             self._end(older)
         stream = self._hub.attach(first.hello.router_id)
         logger.info("router %s attached", stream.router_id)
+        silence = Silence(self._lease_s)
         tasks = [
             asyncio.ensure_future(part)
-            for part in (self._read(stream, context), self._write(stream, context), stream.ended.wait())
+            for part in (
+                self._read(stream, context, silence),
+                self._write(stream, context),
+                stream.ended.wait(),
+                *([_lost(silence)] if first.hello.protocol_version >= HEARTBEAT_VERSION else []),
+            )
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -81,8 +95,9 @@ class AttachSession:
         while True:
             await context.write(await stream.outgoing.get())
 
-    async def _read(self, stream: RouterStream, context: Context) -> None:
+    async def _read(self, stream: RouterStream, context: Context, silence: Silence) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
+            silence.hear()
             match message.WhichOneof("kind"):
                 case "submit":
                     self._submit(stream, message.submit)
@@ -90,6 +105,8 @@ class AttachSession:
                     cancel = message.cancel
                     key = LegKey(RequestId(cancel.request_id), cancel.attempt)
                     self._taker.cancel(key, tuple(cancel.choice_indices))
+                case "heartbeat":
+                    pass
                 case _:
                     logger.warning("router %s sent an unknown message", stream.router_id)
 
@@ -102,6 +119,12 @@ class AttachSession:
         except SlipstreamError as error:
             stream.num_refused += 1
             self._hub.send_end(key, rejection(key, error))
+
+
+async def _lost(silence: Silence) -> None:
+    """Returns when the router has been silent for the lease."""
+    await silence.wait_lost()
+    logger.warning("a router was silent for %g s: its stream is ended", silence.lease_s)
 
 
 def rejection(key: LegKey, error: SlipstreamError) -> worker_pb2.LegEnd:

@@ -92,7 +92,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
         worker = Worker(built.engine, publish=presence.publish, on_crash=crash)
         registration = RegistrationServicer(_register(config, identity, built, draining=False))
         role = make_role(worker, PoolBlocks(built.kv_cache), built, registration)
-        await _start_server(server, worker, role, registration)
+        await _start_server(server, worker, role, registration, config.lease_s)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         worker.engine.start()
         stack.push_async_callback(worker.engine.stop)
@@ -100,7 +100,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
             stack.push_async_callback(role.close)
         tasks = VitalTasks(crash)
         stack.callback(tasks.cancel)
-        for position, task in enumerate((worker.report_load(), *role.tasks)):
+        for position, task in enumerate((worker.report_load(config.lease_s), *role.tasks)):
             tasks.start(task, f"worker {position}")
         await server.set_serving(True)
         presence.join(registration.current)
@@ -145,14 +145,15 @@ def _register(config: WorkerConfig, identity: WorkerIdentity, built: BuiltEngine
         ),
         index_stride=config.index.index_stride,
         version=version("slipstream"),
+        lease_s=config.lease_s,
         draining=draining,
     )
 
 
 async def _start_server(
-    server: GrpcServer, worker: Worker, role: RoleParts, registration: RegistrationServicer
+    server: GrpcServer, worker: Worker, role: RoleParts, registration: RegistrationServicer, lease_s: float
 ) -> None:
-    session = AttachSession(worker.hub, role.taker, lambda: registration.current)
+    session = AttachSession(worker.hub, role.taker, lambda: registration.current, lease_s=lease_s)
     role.add_services(server.server, session)
     worker_pb2_grpc.add_RegistrationServicer_to_server(registration, server.server)
     admin = WorkerAdminServicer(worker.engine, lambda: registration.current, worker.load_report, role.tickets)

@@ -10,17 +10,16 @@ from typing import Protocol
 from common.engine.engine import Engine
 from common.errors import OverloadedError, SlipstreamError
 from common.kv.cache_event import CacheEvent
-from common.request import Leg
+from common.net.silence import speaking_interval_s
+from common.request import Leg, LegKey
 from common.transport.transfer_counters import TransferCounters
-from common.worker.attach_hub import AttachHub, LegKey
+from common.worker.attach_hub import AttachHub
 from common.worker.attach_session import rejection
 from common.worker.engine_thread import EngineThread, StepReport
 from common.worker.step_codec import encode_load
 from protos import worker_pb2
 
 logger = logging.getLogger(__name__)
-
-LOAD_INTERVAL_S = 1.0
 
 
 class ReportListener(Protocol):
@@ -65,7 +64,7 @@ class Worker:
         """
         if self.draining:
             raise OverloadedError("this worker is draining")
-        key = LegKey(leg.request_id, leg.attempt)
+        key = leg.key
 
         def refused(future: asyncio.Future[None]) -> None:
             if future.cancelled() or (error := future.exception()) is None:
@@ -84,10 +83,10 @@ class Worker:
     def cancel(self, key: LegKey, choice_indices: tuple[int, ...] = ()) -> None:
         self.engine.post(lambda engine: engine.cancel(key.request_id, key.attempt, choice_indices))
 
-    async def report_load(self) -> None:
-        """Tells routers the load of an idle worker too. Until cancelled."""
+    async def report_load(self, lease_s: float) -> None:
+        """Tells routers the load of an idle worker too, often enough not to count as lost. Until cancelled."""
         while True:
-            await asyncio.sleep(LOAD_INTERVAL_S)
+            await asyncio.sleep(speaking_interval_s(lease_s))
             self.hub.deliver((), (), self.load_report(), self._tallies)
 
     async def wait_idle(self, timeout_s: float) -> bool:

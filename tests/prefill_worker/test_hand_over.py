@@ -7,11 +7,13 @@ import time
 
 from common.request import Leg
 from common.transport.channels import PeerChannels
-from common.worker.attach_hub import LegKey
+from common.transport.grpc_sender import GrpcSender
+from common.worker.departures import Departures
+from common.worker.map_timing import MapTiming
 from common.worker.worker import Worker
 from prefill_worker.hand_over import HandOver
 from protos import layout_pb2, transfer_pb2
-from tests.support.engine import HashEngine, make_leg
+from tests.support.engine import HashEngine, make_leg, tiny_spec
 
 PROMPT = range(1, 9)  # one block
 
@@ -35,7 +37,7 @@ def target_without_sink() -> transfer_pb2.PushTarget:
 def submit_and_cancel(hand_over: HandOver, leg: Leg) -> None:
     hand_over.submit(leg, target_without_sink())
     time.sleep(0.2)  # the token is drawn, and the event loop has not heard of it yet
-    hand_over.cancel(LegKey(leg.request_id, leg.attempt), ())
+    hand_over.cancel(leg.key, ())
 
 
 async def test_a_cancel_that_crosses_the_first_token_leaves_nothing() -> None:
@@ -46,7 +48,14 @@ async def test_a_cancel_that_crosses_the_first_token_leaves_nothing() -> None:
     worker = Worker(engine, publish=lambda events: None, on_crash=crash)
     worker.engine.start()
     channels = PeerChannels()
-    hand_over = HandOver(worker, NoBlocks(), channels)
+    departures = Departures(
+        worker,
+        channels,
+        lambda target: GrpcSender(target, NoBlocks(), channels),
+        MapTiming(tiny_spec(), chunk_tokens=16),
+        lease_s=10.0,
+    )
+    hand_over = HandOver(worker, departures)
     worker.hub.attach("router")
     leg = make_leg(PROMPT)
     worker.hub.own(leg, "router")
@@ -54,6 +63,6 @@ async def test_a_cancel_that_crosses_the_first_token_leaves_nothing() -> None:
     async with asyncio.timeout(5):
         while worker.hub.num_legs or (await worker.engine.call(lambda engine: engine.check_integrity())).num_requests:
             await asyncio.sleep(0.01)
-    await hand_over.close()
+    await departures.close()
     await worker.engine.stop()
     await channels.close()
