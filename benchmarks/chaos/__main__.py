@@ -59,7 +59,7 @@ async def _run(options: argparse.Namespace, strikes: Sequence[Strike]) -> int:
                 if time.monotonic() - started_s > options.minutes * 60:
                     break
                 source = random.Random(f"round {options.seed} {turn.number}")
-                result = await rounds.run(turn.strike, in_queue=turn.in_queue, source=source)
+                result = await rounds.run(turn, source)
                 coverage.add(turn.strike, ((stage, len(ids)) for stage, ids in result.struck.items()))
                 tally.add(result)
                 print("\n".join(round_lines(turn.number, result, in_queue=turn.in_queue)), flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
@@ -16,11 +15,11 @@ from types import TracebackType
 from typing import Any
 
 import grpc
-import psutil
 
 import slipstream
 from benchmarks.chaos.process import Process, free_port
 from benchmarks.chaos.proxy import Link, Proxy
+from benchmarks.chaos.socket_owner import find_owner
 from common.config import EngineConfig, IndexConfig, Role, RouterConfig, WorkerConfig
 from common.errors import UnavailableError
 from common.index.server import EmbeddedIndexConfig, EmbeddedIndexServer
@@ -44,7 +43,7 @@ class FleetSpec:
     model: Path
     prefill_engine: EngineConfig
     decode_engine: EngineConfig
-    lease_s: float = 2.0
+    lease_s: float = 5.0
 
 
 class Fleet:
@@ -55,6 +54,7 @@ class Fleet:
         self.log_dir = Path(tempfile.mkdtemp(prefix="slipstream-chaos-"))
         self.processes: dict[str, Process] = {}
         self.proxies: dict[str, Proxy] = {}
+        self._index_proxies: dict[str, Proxy] = {}  # one for each process that uses the index
         self._ports: dict[str, int] = {}
         self._index_port = free_port()
         self._index = EmbeddedIndexServer(EmbeddedIndexConfig(port=self._index_port))
@@ -63,12 +63,11 @@ class Fleet:
     async def __aenter__(self) -> Fleet:
         try:
             await asyncio.to_thread(self._index.start)
-            await self._add_proxy(INDEX, self._index_port, http2=False)
             for role in (Role.PREFILL, Role.DECODE):
                 for number in range(2):
                     await self._add_worker(role, f"{role}-{number}")
             for number in range(2):
-                self._add_router(f"router-{number}")
+                await self._add_router(f"router-{number}")
             await asyncio.gather(*(process.wait_serving() for process in self.processes.values()))
             await self.wait_ready()
         except BaseException:
@@ -121,6 +120,7 @@ class Fleet:
         for target, proxy in self.proxies.items():
             if target != name:
                 yield proxy.link(name)
+        yield self._index_proxies[name].link(name)
 
     async def restart(self, name: str) -> None:
         """Under its old name and address. Returns when it serves."""
@@ -196,26 +196,23 @@ class Fleet:
             return f"{error.code().name}: {error.details()}"
         return None
 
-    async def _add_proxy(self, name: str, port: int, *, http2: bool = True) -> Proxy:
-        proxy = self.proxies[name] = Proxy(name, port, self._name_peer, http2=http2)
+    async def _index_config(self, name: str) -> IndexConfig:
+        proxy = self._index_proxies[name] = Proxy(INDEX, self._index_port, lambda port: name, http2=False)
         await proxy.start()
-        return proxy
+        return IndexConfig(index_url=f"redis://{proxy.address}")
 
     def _name_peer(self, port: int) -> str | None:
-        for name, process in self.processes.items():
-            if process.alive:
-                with contextlib.suppress(psutil.Error):
-                    connections = psutil.Process(process.pid).net_connections("tcp")
-                    if any(connection.laddr.port == port for connection in connections):
-                        return name
-        return None
+        pids = {process.pid: name for name, process in self.processes.items() if process.alive}
+        pid = find_owner(port, pids)
+        return None if pid is None else pids[pid]
 
     async def _add_worker(self, role: Role, name: str) -> None:
         port = self._ports[name] = free_port()
-        proxy = await self._add_proxy(name, port)
+        proxy = self.proxies[name] = Proxy(name, port, self._name_peer)
+        await proxy.start()
         config = WorkerConfig(
             engine=self.spec.prefill_engine if role is Role.PREFILL else self.spec.decode_engine,
-            index=IndexConfig(index_url=f"redis://{self.proxies[INDEX].address}"),
+            index=await self._index_config(name),
             role=role,
             worker_id=name,
             port=port,
@@ -224,10 +221,10 @@ class Fleet:
         )
         self._add_process(name, "prefill" if role is Role.PREFILL else "decode", config)
 
-    def _add_router(self, name: str) -> None:
+    async def _add_router(self, name: str) -> None:
         port = self._ports[name] = free_port()
         config = RouterConfig(
-            index=IndexConfig(index_url=f"redis://{self.proxies[INDEX].address}"),
+            index=await self._index_config(name),
             model=str(self.spec.model),
             served_model_name=self.spec.decode_engine.served_model_name,
             router_id=name,
@@ -255,7 +252,7 @@ class Fleet:
         for process in self.processes.values():
             if process.frozen and process.alive:
                 process.thaw()
-        for link in (link for name in self.proxies for link in self.links_of(name)):
+        for link in (link for name in self.workers if name in self.processes for link in self.links_of(name)):
             link.open()
         try:
             for names in (self.routers, self.workers):
@@ -264,7 +261,7 @@ class Fleet:
         finally:
             for channel in self._channels.values():
                 await channel.close()
-            for proxy in self.proxies.values():
+            for proxy in (*self.proxies.values(), *self._index_proxies.values()):
                 await proxy.close()
             await asyncio.to_thread(self._index.stop)
 

@@ -16,19 +16,20 @@ from router.generation import RouteHint
 
 # Of what a HELD prompt's blocks take: some frames pass, most don't.
 LET_BYTES = 30_000
-STEP_TIMEOUT_S = 3.0
+STEP_TIMEOUT_S = 2.0
 OFFER_TIMEOUT_S = 0.6
 POLL_INTERVAL_S = 0.004
 NUM_FILLERS = 10
 
 
 class Placement:
-    """All streams of one round. `look` is the last one taken, just before the strike."""
+    """All streams of the round of that number. `look` is the last one taken, just before the strike."""
 
-    def __init__(self, fleet: Fleet, asker: Asker, observer: Observer) -> None:
+    def __init__(self, fleet: Fleet, asker: Asker, observer: Observer, number: int) -> None:
         self._fleet = fleet
         self._asker = asker
         self._observer = observer
+        self._number = number
         self.streams: list[Stream] = []
         self.look = Look(seen={}, prefilling={})
 
@@ -71,9 +72,10 @@ class Placement:
             link.open()
 
     def _ask(self, shape: Shape, count: int, route: RouteHint | None = None) -> list[Stream]:
-        # Half of them may use what the others have cached.
+        # What others have cached draws requests to one pair of workers, and these are to spread over all.
+        may_share = shape not in (Shape.SHORT, Shape.HELD)
         asked = [
-            self._asker.ask(shape, salt="" if number % 2 == 0 else f"shared-{id(self)}", route=route)
+            self._asker.ask(shape, salt=f"shared-{self._number}" if may_share and number % 2 else "", route=route)
             for number in range(count)
         ]
         self.streams += asked

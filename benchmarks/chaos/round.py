@@ -16,6 +16,7 @@ from benchmarks.chaos.fleet import Fleet
 from benchmarks.chaos.judge import Expectation, Judgement, judge
 from benchmarks.chaos.observer import Look, Observer
 from benchmarks.chaos.placement import Placement
+from benchmarks.chaos.schedule import Turn
 from benchmarks.chaos.stream import DEADLINE_MS, Stream
 from benchmarks.chaos.victim import Victim, candidates, struck_stages
 
@@ -41,7 +42,7 @@ class RoundResult:
 
 
 class Round:
-    """`in_queue`: the requests wait in the routers' queues, instead of being under way."""
+    """Knows one fleet, and what has been covered on it so far."""
 
     def __init__(self, fleet: Fleet, asker: Asker, observer: Observer, coverage: Coverage) -> None:
         self._fleet = fleet
@@ -49,12 +50,13 @@ class Round:
         self._observer = observer
         self._coverage = coverage
 
-    async def run(self, strike: Strike, *, in_queue: bool, source: random.Random) -> RoundResult:
+    async def run(self, turn: Turn, source: random.Random) -> RoundResult:
         """Raises UnavailableError when the fleet does not come back whole."""
         started_s = time.monotonic()
-        placement = Placement(self._fleet, self._asker, self._observer)
+        strike = turn.strike
+        placement = Placement(self._fleet, self._asker, self._observer, turn.number)
         try:
-            if in_queue:
+            if turn.in_queue:
                 await placement.queued()
             else:
                 await placement.under_way(lambda look: self._is_time(strike, look))

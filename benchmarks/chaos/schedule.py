@@ -12,7 +12,10 @@ from benchmarks.chaos.coverage import Coverage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """`number` counts from 1; what chance decides in the round follows from it and the seed."""
+    """`number` counts from 1; what chance decides in the round follows from it and the seed.
+
+    `in_queue`: the requests wait in the routers' queues, instead of being under way.
+    """
 
     number: int
     strike: Strike
