@@ -13,7 +13,8 @@ from common.kv.ticket_table import TicketTable
 from common.request import Leg, LegKey
 from common.transport.ticket_sink import TicketSink
 from common.worker.worker import Worker
-from protos import transfer_pb2
+from decode_worker.moves import Moves
+from protos import transfer_pb2, worker_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +26,9 @@ class Arrivals:
     stands for it when it can't.
     """
 
-    def __init__(self, worker: Worker, table: TicketTable) -> None:
+    def __init__(self, worker: Worker, table: TicketTable, moves: Moves) -> None:
         self._worker = worker
+        self._moves = moves
         self.sink = TicketSink(table, self._carry_out)
         self._routers: dict[str, str] = {}  # ticket id → router id
         self._tickets: dict[LegKey, str] = {}
@@ -46,7 +48,7 @@ class Arrivals:
         key = leg.key
         self._routers[ticket.ticket_id] = router_id
         self._tickets[key] = ticket.ticket_id
-        self._worker.hub.own(leg, router_id)
+        self._worker.hub.own(key, leg.choice_indices, router_id)
         granting = asyncio.ensure_future(self._grant(ticket, leg, map_after_s))
         try:
             return ticket, await asyncio.shield(granting)
@@ -86,6 +88,12 @@ class Arrivals:
         self.sink.table.release(ticket_id, self.sink.now())
         self._settle_ended(ticket_id)
 
+    def keep(self, key: LegKey, choice_index: int) -> None:
+        self._moves.keep(key, choice_index)
+
+    def move(self, move: worker_pb2.Move) -> None:
+        self._moves.move(move)
+
     def submit(self, leg: Leg, target: transfer_pb2.PushTarget | None) -> None:
         """A leg that this worker prefills itself."""
         self._worker.submit(leg, hand_over=False)
@@ -94,12 +102,14 @@ class Arrivals:
         ticket_id = self._tickets.get(key)
         if ticket_id is not None and not choice_indices:
             self.abort(ticket_id, "cancelled")
+        self._moves.cancel(key, choice_indices)
         self._worker.cancel(key, choice_indices)
 
     def router_gone(self, router_id: str, orphans: list[LegKey]) -> None:
         for ticket_id, owner in list(self._routers.items()):
             if owner == router_id:
                 self.abort(ticket_id, f"router {router_id} went away")
+        self._moves.router_gone(router_id)
         for key in orphans:
             self._worker.cancel(key)
 

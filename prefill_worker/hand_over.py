@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from common.errors import InvalidRequestError
+from common.errors import InvalidRequestError, StaleTicketError
 from common.request import Leg, LegKey
 from common.transport.push_target import PushTarget
 from common.worker.departures import Departures
 from common.worker.worker import Worker
-from protos import transfer_pb2
+from protos import transfer_pb2, worker_pb2
 
 
 class HandOver:
@@ -34,6 +34,12 @@ class HandOver:
         self._worker.cancel(key, choice_indices)
         if not choice_indices:
             self._departures.give_up(key, "cancelled")
+
+    def keep(self, key: LegKey, choice_index: int) -> None:
+        """Nothing decodes here: it is left alone."""
+
+    def move(self, move: worker_pb2.Move) -> None:
+        raise StaleTicketError("a prefill worker keeps no choices")
 
     def router_gone(self, router_id: str, orphans: list[LegKey]) -> None:
         for key in orphans:

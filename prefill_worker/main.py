@@ -54,5 +54,6 @@ def _make_role(
         add_services=add_services,
         service_names=("slipstream.v1.PrefillWorker",),
         tasks=(departures.watch_sinks(),),
+        is_idle=lambda: not departures.num_open,
         close=close,
     )

@@ -26,7 +26,7 @@ from protos import layout_pb2 as protos_dot_layout__pb2
 from protos import worker_pb2 as protos_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/admin.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\x1a\x13protos/worker.proto\"\x0f\n\rStatusRequest\"\xa2\x01\n\x0eStatusResponse\x12,\n\x07workers\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.WorkerStatus\x12+\n\x06router\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.RouterStatus\x12\x35\n\x0frefused_workers\x18\x03 \x03(\x0b\x32\x1c.slipstream.v1.RefusedWorker\"C\n\rRefusedWorker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x83\x02\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.slipstream.v1.Role\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.slipstream.v1.WorkerState\x12\r\n\x05model\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\treachable\x18\x07 \x01(\x08\x12\'\n\x04load\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.LoadReport\x12\x0f\n\x07\x62\x61\x63kend\x18\t \x01(\t\x12\x10\n\x08uptime_s\x18\n \x01(\x01\"\x88\x01\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x16\n\x0eindex_degraded\x18\x03 \x01(\x08\x12\x1b\n\x13num_active_requests\x18\x04 \x01(\r\x12\x10\n\x08uptime_s\x18\x05 \x01(\x01\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x19\n\x17ResetPrefixCacheRequest\"6\n\x18ResetPrefixCacheResponse\x12\x1a\n\x12num_dropped_blocks\x18\x01 \x01(\x04\"\x17\n\x15\x43heckIntegrityRequest\"\xae\x01\n\x16\x43heckIntegrityResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\x12\x17\n\x0fnum_free_blocks\x18\x02 \x01(\x04\x12\x17\n\x0fnum_used_blocks\x18\x03 \x01(\x04\x12\x1e\n\x16num_quarantined_blocks\x18\x04 \x01(\x04\x12\x18\n\x10num_reservations\x18\x05 \x01(\r\x12\x14\n\x0cnum_requests\x18\x06 \x01(\r\"\x15\n\x13ListRequestsRequest\"F\n\x14ListRequestsResponse\x12.\n\x08requests\x18\x01 \x03(\x0b\x32\x1c.slipstream.v1.RequestStatus\"\x87\x02\n\rRequestStatus\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x16\n\x0e\x63hoice_indices\x18\x03 \x03(\r\x12*\n\x05stage\x18\x04 \x01(\x0e\x32\x1b.slipstream.v1.RequestStage\x12\x15\n\rprompt_tokens\x18\x05 \x01(\r\x12\x15\n\routput_tokens\x18\x06 \x01(\r\x12\x1c\n\x0f\x63omputed_tokens\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0eprefill_worker\x18\x08 \x01(\t\x12\x15\n\rdecode_worker\x18\t \x01(\tB\x12\n\x10_computed_tokens\"\x14\n\x12ListTicketsRequest\"C\n\x13ListTicketsResponse\x12,\n\x07tickets\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.TicketStatus\"\xa5\x01\n\x0cTicketStatus\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.slipstream.v1.TicketState\x12\x18\n\x10source_worker_id\x18\x04 \x01(\t\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\x04\x12\x13\n\x0bquarantined\x18\x06 \x01(\x08\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\xb6\x02\n\x0f\x45xplainResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06made_s\x18\x02 \x01(\x01\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x14\n\x0cknown_tokens\x18\x04 \x01(\r\x12+\n\x05plans\x18\x05 \x03(\x0b\x32\x1c.slipstream.v1.ExplainedPlan\x12\x1a\n\rcached_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07ttft_ms\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12+\n\x06missed\x18\x08 \x03(\x0b\x32\x1b.slipstream.v1.MissedTokens\x12\x18\n\x0b\x64iverged_at\x18\t \x01(\rH\x02\x88\x01\x01\x42\x10\n\x0e_cached_tokensB\n\n\x08_ttft_msB\x0e\n\x0c_diverged_at\"\xbb\x02\n\rExplainedPlan\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12-\n\x07prefill\x18\x04 \x03(\x0b\x32\x1c.slipstream.v1.CandidateCost\x12,\n\x06\x64\x65\x63ode\x18\x05 \x03(\x0b\x32\x1c.slipstream.v1.CandidateCost\x12\x1e\n\x11predicted_ttft_ms\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11predicted_tpot_ms\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x0butilization\x18\x08 \x01(\x01\x12\x1a\n\x12typical_prefill_ms\x18\t \x01(\x01\x42\x14\n\x12_predicted_ttft_msB\x14\n\x12_predicted_tpot_ms\"\xbf\x01\n\rCandidateCost\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ost\x18\x02 \x01(\x01\x12\x36\n\x05terms\x18\x03 \x03(\x0b\x32\'.slipstream.v1.CandidateCost.TermsEntry\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x10\n\x08has_room\x18\x05 \x01(\x08\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"1\n\x0cMissedTokens\x12\r\n\x05\x63\x61use\x18\x01 \x01(\t\x12\x12\n\nnum_tokens\x18\x02 \x01(\r*\xbe\x01\n\x0cRequestStage\x12\x1d\n\x19REQUEST_STAGE_UNSPECIFIED\x10\x00\x12\x18\n\x14REQUEST_STAGE_QUEUED\x10\x01\x12\x1b\n\x17REQUEST_STAGE_RESERVING\x10\x02\x12\x1c\n\x18REQUEST_STAGE_PREFILLING\x10\x03\x12\x1e\n\x1aREQUEST_STAGE_HANDING_OVER\x10\x04\x12\x1a\n\x16REQUEST_STAGE_DECODING\x10\x05*\xfd\x01\n\x0bTicketState\x12\x1c\n\x18TICKET_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TICKET_STATE_OFFERED\x10\x01\x12\x19\n\x15TICKET_STATE_CREDITED\x10\x02\x12\x17\n\x13TICKET_STATE_MAPPED\x10\x03\x12\x18\n\x14TICKET_STATE_SENDING\x10\x04\x12\x1a\n\x16TICKET_STATE_COMMITTED\x10\x05\x12\x19\n\x15TICKET_STATE_RELEASED\x10\x06\x12\x17\n\x13TICKET_STATE_FAILED\x10\x07\x12\x18\n\x14TICKET_STATE_EXPIRED\x10\x08\x32\x8b\x04\n\x05\x41\x64min\x12\x45\n\x06Status\x12\x1c.slipstream.v1.StatusRequest\x1a\x1d.slipstream.v1.StatusResponse\x12\x63\n\x10ResetPrefixCache\x12&.slipstream.v1.ResetPrefixCacheRequest\x1a\'.slipstream.v1.ResetPrefixCacheResponse\x12H\n\x07\x45xplain\x12\x1d.slipstream.v1.ExplainRequest\x1a\x1e.slipstream.v1.ExplainResponse\x12]\n\x0e\x43heckIntegrity\x12$.slipstream.v1.CheckIntegrityRequest\x1a%.slipstream.v1.CheckIntegrityResponse\x12W\n\x0cListRequests\x12\".slipstream.v1.ListRequestsRequest\x1a#.slipstream.v1.ListRequestsResponse\x12T\n\x0bListTickets\x12!.slipstream.v1.ListTicketsRequest\x1a\".slipstream.v1.ListTicketsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/admin.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\x1a\x13protos/worker.proto\"\x0f\n\rStatusRequest\"\xa2\x01\n\x0eStatusResponse\x12,\n\x07workers\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.WorkerStatus\x12+\n\x06router\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.RouterStatus\x12\x35\n\x0frefused_workers\x18\x03 \x03(\x0b\x32\x1c.slipstream.v1.RefusedWorker\"C\n\rRefusedWorker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x83\x02\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.slipstream.v1.Role\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.slipstream.v1.WorkerState\x12\r\n\x05model\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x11\n\treachable\x18\x07 \x01(\x08\x12\'\n\x04load\x18\x08 \x01(\x0b\x32\x19.slipstream.v1.LoadReport\x12\x0f\n\x07\x62\x61\x63kend\x18\t \x01(\t\x12\x10\n\x08uptime_s\x18\n \x01(\x01\"\x88\x01\n\x0cRouterStatus\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x16\n\x0eindex_degraded\x18\x03 \x01(\x08\x12\x1b\n\x13num_active_requests\x18\x04 \x01(\r\x12\x10\n\x08uptime_s\x18\x05 \x01(\x01\x12\x0f\n\x07version\x18\x06 \x01(\t\"\x19\n\x17ResetPrefixCacheRequest\"6\n\x18ResetPrefixCacheResponse\x12\x1a\n\x12num_dropped_blocks\x18\x01 \x01(\x04\"/\n\x0c\x44rainRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04undo\x18\x02 \x01(\x08\"P\n\rDrainResponse\x12)\n\x05state\x18\x01 \x01(\x0e\x32\x1a.slipstream.v1.WorkerState\x12\x14\n\x0cnum_requests\x18\x02 \x01(\r\"\x17\n\x15\x43heckIntegrityRequest\"\xae\x01\n\x16\x43heckIntegrityResponse\x12\x12\n\nnum_blocks\x18\x01 \x01(\x04\x12\x17\n\x0fnum_free_blocks\x18\x02 \x01(\x04\x12\x17\n\x0fnum_used_blocks\x18\x03 \x01(\x04\x12\x1e\n\x16num_quarantined_blocks\x18\x04 \x01(\x04\x12\x18\n\x10num_reservations\x18\x05 \x01(\r\x12\x14\n\x0cnum_requests\x18\x06 \x01(\r\"\x15\n\x13ListRequestsRequest\"F\n\x14ListRequestsResponse\x12.\n\x08requests\x18\x01 \x03(\x0b\x32\x1c.slipstream.v1.RequestStatus\"\x87\x02\n\rRequestStatus\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x16\n\x0e\x63hoice_indices\x18\x03 \x03(\r\x12*\n\x05stage\x18\x04 \x01(\x0e\x32\x1b.slipstream.v1.RequestStage\x12\x15\n\rprompt_tokens\x18\x05 \x01(\r\x12\x15\n\routput_tokens\x18\x06 \x01(\r\x12\x1c\n\x0f\x63omputed_tokens\x18\x07 \x01(\rH\x00\x88\x01\x01\x12\x16\n\x0eprefill_worker\x18\x08 \x01(\t\x12\x15\n\rdecode_worker\x18\t \x01(\tB\x12\n\x10_computed_tokens\"\x14\n\x12ListTicketsRequest\"C\n\x13ListTicketsResponse\x12,\n\x07tickets\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.TicketStatus\"\xa5\x01\n\x0cTicketStatus\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.slipstream.v1.TicketState\x12\x18\n\x10source_worker_id\x18\x04 \x01(\t\x12\x16\n\x0ereceived_bytes\x18\x05 \x01(\x04\x12\x13\n\x0bquarantined\x18\x06 \x01(\x08\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\xb6\x02\n\x0f\x45xplainResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06made_s\x18\x02 \x01(\x01\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x14\n\x0cknown_tokens\x18\x04 \x01(\r\x12+\n\x05plans\x18\x05 \x03(\x0b\x32\x1c.slipstream.v1.ExplainedPlan\x12\x1a\n\rcached_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x14\n\x07ttft_ms\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12+\n\x06missed\x18\x08 \x03(\x0b\x32\x1b.slipstream.v1.MissedTokens\x12\x18\n\x0b\x64iverged_at\x18\t \x01(\rH\x02\x88\x01\x01\x42\x10\n\x0e_cached_tokensB\n\n\x08_ttft_msB\x0e\n\x0c_diverged_at\"\xbb\x02\n\rExplainedPlan\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12-\n\x07prefill\x18\x04 \x03(\x0b\x32\x1c.slipstream.v1.CandidateCost\x12,\n\x06\x64\x65\x63ode\x18\x05 \x03(\x0b\x32\x1c.slipstream.v1.CandidateCost\x12\x1e\n\x11predicted_ttft_ms\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11predicted_tpot_ms\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x13\n\x0butilization\x18\x08 \x01(\x01\x12\x1a\n\x12typical_prefill_ms\x18\t \x01(\x01\x42\x14\n\x12_predicted_ttft_msB\x14\n\x12_predicted_tpot_ms\"\xbf\x01\n\rCandidateCost\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04\x63ost\x18\x02 \x01(\x01\x12\x36\n\x05terms\x18\x03 \x03(\x0b\x32\'.slipstream.v1.CandidateCost.TermsEntry\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x10\n\x08has_room\x18\x05 \x01(\x08\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"1\n\x0cMissedTokens\x12\r\n\x05\x63\x61use\x18\x01 \x01(\t\x12\x12\n\nnum_tokens\x18\x02 \x01(\r*\xbe\x01\n\x0cRequestStage\x12\x1d\n\x19REQUEST_STAGE_UNSPECIFIED\x10\x00\x12\x18\n\x14REQUEST_STAGE_QUEUED\x10\x01\x12\x1b\n\x17REQUEST_STAGE_RESERVING\x10\x02\x12\x1c\n\x18REQUEST_STAGE_PREFILLING\x10\x03\x12\x1e\n\x1aREQUEST_STAGE_HANDING_OVER\x10\x04\x12\x1a\n\x16REQUEST_STAGE_DECODING\x10\x05*\xfd\x01\n\x0bTicketState\x12\x1c\n\x18TICKET_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TICKET_STATE_OFFERED\x10\x01\x12\x19\n\x15TICKET_STATE_CREDITED\x10\x02\x12\x17\n\x13TICKET_STATE_MAPPED\x10\x03\x12\x18\n\x14TICKET_STATE_SENDING\x10\x04\x12\x1a\n\x16TICKET_STATE_COMMITTED\x10\x05\x12\x19\n\x15TICKET_STATE_RELEASED\x10\x06\x12\x17\n\x13TICKET_STATE_FAILED\x10\x07\x12\x18\n\x14TICKET_STATE_EXPIRED\x10\x08\x32\xcf\x04\n\x05\x41\x64min\x12\x45\n\x06Status\x12\x1c.slipstream.v1.StatusRequest\x1a\x1d.slipstream.v1.StatusResponse\x12\x63\n\x10ResetPrefixCache\x12&.slipstream.v1.ResetPrefixCacheRequest\x1a\'.slipstream.v1.ResetPrefixCacheResponse\x12H\n\x07\x45xplain\x12\x1d.slipstream.v1.ExplainRequest\x1a\x1e.slipstream.v1.ExplainResponse\x12\x42\n\x05\x44rain\x12\x1b.slipstream.v1.DrainRequest\x1a\x1c.slipstream.v1.DrainResponse\x12]\n\x0e\x43heckIntegrity\x12$.slipstream.v1.CheckIntegrityRequest\x1a%.slipstream.v1.CheckIntegrityResponse\x12W\n\x0cListRequests\x12\".slipstream.v1.ListRequestsRequest\x1a#.slipstream.v1.ListRequestsResponse\x12T\n\x0bListTickets\x12!.slipstream.v1.ListTicketsRequest\x1a\".slipstream.v1.ListTicketsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CANDIDATECOST_TERMSENTRY']._loaded_options = None
   _globals['_CANDIDATECOST_TERMSENTRY']._serialized_options = b'8\001'
-  _globals['_REQUESTSTAGE']._serialized_start=2551
-  _globals['_REQUESTSTAGE']._serialized_end=2741
-  _globals['_TICKETSTATE']._serialized_start=2744
-  _globals['_TICKETSTATE']._serialized_end=2997
+  _globals['_REQUESTSTAGE']._serialized_start=2682
+  _globals['_REQUESTSTAGE']._serialized_end=2872
+  _globals['_TICKETSTATE']._serialized_start=2875
+  _globals['_TICKETSTATE']._serialized_end=3128
   _globals['_STATUSREQUEST']._serialized_start=79
   _globals['_STATUSREQUEST']._serialized_end=94
   _globals['_STATUSRESPONSE']._serialized_start=97
@@ -53,34 +53,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESETPREFIXCACHEREQUEST']._serialized_end=756
   _globals['_RESETPREFIXCACHERESPONSE']._serialized_start=758
   _globals['_RESETPREFIXCACHERESPONSE']._serialized_end=812
-  _globals['_CHECKINTEGRITYREQUEST']._serialized_start=814
-  _globals['_CHECKINTEGRITYREQUEST']._serialized_end=837
-  _globals['_CHECKINTEGRITYRESPONSE']._serialized_start=840
-  _globals['_CHECKINTEGRITYRESPONSE']._serialized_end=1014
-  _globals['_LISTREQUESTSREQUEST']._serialized_start=1016
-  _globals['_LISTREQUESTSREQUEST']._serialized_end=1037
-  _globals['_LISTREQUESTSRESPONSE']._serialized_start=1039
-  _globals['_LISTREQUESTSRESPONSE']._serialized_end=1109
-  _globals['_REQUESTSTATUS']._serialized_start=1112
-  _globals['_REQUESTSTATUS']._serialized_end=1375
-  _globals['_LISTTICKETSREQUEST']._serialized_start=1377
-  _globals['_LISTTICKETSREQUEST']._serialized_end=1397
-  _globals['_LISTTICKETSRESPONSE']._serialized_start=1399
-  _globals['_LISTTICKETSRESPONSE']._serialized_end=1466
-  _globals['_TICKETSTATUS']._serialized_start=1469
-  _globals['_TICKETSTATUS']._serialized_end=1634
-  _globals['_EXPLAINREQUEST']._serialized_start=1636
-  _globals['_EXPLAINREQUEST']._serialized_end=1672
-  _globals['_EXPLAINRESPONSE']._serialized_start=1675
-  _globals['_EXPLAINRESPONSE']._serialized_end=1985
-  _globals['_EXPLAINEDPLAN']._serialized_start=1988
-  _globals['_EXPLAINEDPLAN']._serialized_end=2303
-  _globals['_CANDIDATECOST']._serialized_start=2306
-  _globals['_CANDIDATECOST']._serialized_end=2497
-  _globals['_CANDIDATECOST_TERMSENTRY']._serialized_start=2453
-  _globals['_CANDIDATECOST_TERMSENTRY']._serialized_end=2497
-  _globals['_MISSEDTOKENS']._serialized_start=2499
-  _globals['_MISSEDTOKENS']._serialized_end=2548
-  _globals['_ADMIN']._serialized_start=3000
-  _globals['_ADMIN']._serialized_end=3523
+  _globals['_DRAINREQUEST']._serialized_start=814
+  _globals['_DRAINREQUEST']._serialized_end=861
+  _globals['_DRAINRESPONSE']._serialized_start=863
+  _globals['_DRAINRESPONSE']._serialized_end=943
+  _globals['_CHECKINTEGRITYREQUEST']._serialized_start=945
+  _globals['_CHECKINTEGRITYREQUEST']._serialized_end=968
+  _globals['_CHECKINTEGRITYRESPONSE']._serialized_start=971
+  _globals['_CHECKINTEGRITYRESPONSE']._serialized_end=1145
+  _globals['_LISTREQUESTSREQUEST']._serialized_start=1147
+  _globals['_LISTREQUESTSREQUEST']._serialized_end=1168
+  _globals['_LISTREQUESTSRESPONSE']._serialized_start=1170
+  _globals['_LISTREQUESTSRESPONSE']._serialized_end=1240
+  _globals['_REQUESTSTATUS']._serialized_start=1243
+  _globals['_REQUESTSTATUS']._serialized_end=1506
+  _globals['_LISTTICKETSREQUEST']._serialized_start=1508
+  _globals['_LISTTICKETSREQUEST']._serialized_end=1528
+  _globals['_LISTTICKETSRESPONSE']._serialized_start=1530
+  _globals['_LISTTICKETSRESPONSE']._serialized_end=1597
+  _globals['_TICKETSTATUS']._serialized_start=1600
+  _globals['_TICKETSTATUS']._serialized_end=1765
+  _globals['_EXPLAINREQUEST']._serialized_start=1767
+  _globals['_EXPLAINREQUEST']._serialized_end=1803
+  _globals['_EXPLAINRESPONSE']._serialized_start=1806
+  _globals['_EXPLAINRESPONSE']._serialized_end=2116
+  _globals['_EXPLAINEDPLAN']._serialized_start=2119
+  _globals['_EXPLAINEDPLAN']._serialized_end=2434
+  _globals['_CANDIDATECOST']._serialized_start=2437
+  _globals['_CANDIDATECOST']._serialized_end=2628
+  _globals['_CANDIDATECOST_TERMSENTRY']._serialized_start=2584
+  _globals['_CANDIDATECOST_TERMSENTRY']._serialized_end=2628
+  _globals['_MISSEDTOKENS']._serialized_start=2630
+  _globals['_MISSEDTOKENS']._serialized_end=2679
+  _globals['_ADMIN']._serialized_start=3131
+  _globals['_ADMIN']._serialized_end=3722
 # @@protoc_insertion_point(module_scope)

@@ -49,6 +49,11 @@ class AdminStub:
                 request_serializer=protos_dot_admin__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=protos_dot_admin__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/slipstream.v1.Admin/Drain',
+                request_serializer=protos_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=protos_dot_admin__pb2.DrainResponse.FromString,
+                _registered_method=True)
         self.CheckIntegrity = channel.unary_unary(
                 '/slipstream.v1.Admin/CheckIntegrity',
                 request_serializer=protos_dot_admin__pb2.CheckIntegrityRequest.SerializeToString,
@@ -85,6 +90,14 @@ class AdminServicer:
 
     def Explain(self, request, context):
         """Why one of the router's last requests went where it went. NOT_FOUND when it is not remembered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """A worker takes no more work: what waits is planned elsewhere, what decodes moves to other workers with its KV.
+        It goes on running, and takes work again when told so. A router passes it on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,6 +141,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=protos_dot_admin__pb2.ExplainRequest.FromString,
                     response_serializer=protos_dot_admin__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=protos_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=protos_dot_admin__pb2.DrainResponse.SerializeToString,
             ),
             'CheckIntegrity': grpc.unary_unary_rpc_method_handler(
                     servicer.CheckIntegrity,
@@ -226,6 +244,33 @@ class Admin:
             '/slipstream.v1.Admin/Explain',
             protos_dot_admin__pb2.ExplainRequest.SerializeToString,
             protos_dot_admin__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Admin/Drain',
+            protos_dot_admin__pb2.DrainRequest.SerializeToString,
+            protos_dot_admin__pb2.DrainResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,7 +21,8 @@ from common.net.sampling_codec import decode_finish_reason, decode_logprobs
 from common.net.silence import Silence, speaking_interval_s
 from common.request import Leg, RequestId
 from protos import layout_pb2, transfer_pb2, worker_pb2, worker_pb2_grpc
-from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerLost
+from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerDrains, WorkerLost
+from router.kept_choice import KeptChoice
 from router.worker_info import WorkerInfo
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ _END_REASONS = {
     worker_pb2.LEG_END_REASON_REJECTED: EndReason.REJECTED,
     worker_pb2.LEG_END_REASON_FAILED: EndReason.FAILED,
     worker_pb2.LEG_END_REASON_CANCELLED: EndReason.CANCELLED,
+    worker_pb2.LEG_END_REASON_KEPT: EndReason.KEPT,
 }
 
 
@@ -82,6 +84,8 @@ class Attachment:
     def open(self, inbox: Inbox) -> None:
         """From now on the attempt's messages go to its inbox."""
         self._inboxes[inbox.key] = inbox
+        if self._draining:
+            inbox.put(WorkerDrains(worker_id=self._worker_id))
         if not self.connected:
             inbox.put(WorkerLost(worker_id=self._worker_id))
 
@@ -98,6 +102,23 @@ class Attachment:
         if self.connected:
             cancel = worker_pb2.Cancel(request_id=request_id, attempt=attempt, choice_indices=choice_indices)
             self._outgoing.put_nowait(worker_pb2.AttachRequest(cancel=cancel))
+
+    def keep(self, request_id: RequestId, attempt: int, choice_index: int) -> None:
+        """Asks for a choice's KV to be kept for a move. What the worker can't keep goes on there."""
+        if self.connected:
+            keep = worker_pb2.Keep(request_id=request_id, attempt=attempt, choice_index=choice_index)
+            self._outgoing.put_nowait(worker_pb2.AttachRequest(keep=keep))
+
+    def move(self, kept: KeptChoice, attempt: int, target: transfer_pb2.PushTarget) -> None:
+        """Has what was kept sent on, as a new attempt."""
+        move = worker_pb2.Move(
+            request_id=kept.request_id,
+            kept_attempt=kept.attempt,
+            choice_index=kept.choice_index,
+            attempt=attempt,
+            push_target=target,
+        )
+        self._outgoing.put_nowait(worker_pb2.AttachRequest(move=move))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -154,6 +175,9 @@ class Attachment:
     def _take_hello(self, hello: worker_pb2.WorkerRegistration) -> None:
         self._on_hello(hello)
         self._draining = hello.state == layout_pb2.WORKER_STATE_DRAINING
+        if self._draining:
+            for inbox in self._inboxes.values():
+                inbox.put(WorkerDrains(worker_id=self._worker_id))
 
     async def _write_all(
         self, call: grpc.aio.StreamStreamCall[worker_pb2.AttachRequest, worker_pb2.AttachResponse]
@@ -235,6 +259,7 @@ class Attachment:
             num_sent_bytes=end.sent_bytes,
             num_sent_blocks=end.sent_blocks,
             transfer_s=end.transfer_ms / 1000,
+            num_output_tokens=end.num_output_tokens,
         )
 
     def _lose(self) -> None:

@@ -46,8 +46,8 @@ class Stage(StrEnum):
     COMMITTED = "committed"  # decode has it all, and prefill has not heard so
     WAITING = "waiting"  # at prefill, before the first chunk
     PREFILLING = "prefilling"  # between chunks
-    EARLY = "early"  # decoding, in the first part of the answer
-    LATE = "late"  # decoding, in the last part of the answer
+    EARLY = "early"  # decoding, in the first half of the answer
+    LATE = "late"  # decoding, in the second half of the answer
 
 
 STRIKES = (

@@ -16,7 +16,7 @@ from benchmarks.chaos.stream import Stream
 from protos import admin_pb2 as pb
 
 TIMEOUT_S = 1.0
-EARLY_UNTIL, LATE_FROM = 0.4, 0.6
+LATE_FROM = 0.5
 # Every request is for a moment in its router's queue before it is planned.
 QUEUED_AFTER_S = 0.2
 _TICKET_STAGES = {
@@ -45,6 +45,13 @@ class Look:
 
     seen: Mapping[str, Seen]
     prefilling: Mapping[str, frozenset[str]]
+
+    def tell(self, request_id: str) -> str:
+        """Where a request is, for people."""
+        seen = self.seen.get(request_id, Seen())
+        stage = "unknown to its router" if seen.router_stage is None else pb.RequestStage.Name(seen.router_stage)
+        workers = "-".join(name for name in (seen.prefill_worker, seen.decode_worker) if name) or "no worker"
+        return f"{stage} in attempt {seen.attempt} at {workers}, {', '.join(seen.stages) or 'in no stage'}"
 
     def having(self, stage: Stage) -> list[str]:
         return [request_id for request_id, seen in self.seen.items() if stage in seen.stages]
@@ -150,7 +157,4 @@ def _note_progress(seen: Seen, stream: Stream) -> None:
         seen.stages.discard(Stage.QUEUED)
     if seen.router_stage != pb.REQUEST_STAGE_DECODING or not stream.num_tokens:
         return
-    if stream.progress <= EARLY_UNTIL:
-        seen.stages.add(Stage.EARLY)
-    elif stream.progress >= LATE_FROM:
-        seen.stages.add(Stage.LATE)
+    seen.stages.add(Stage.LATE if stream.progress >= LATE_FROM else Stage.EARLY)

@@ -33,29 +33,33 @@ class Placement:
         self.streams: list[Stream] = []
         self.look = Look(seen={}, prefilling={})
 
-    async def under_way(self, is_enough: Callable[[Look], bool]) -> None:
-        """Requests in every stage but the queue. `is_enough` tells of a look whether it is time to strike.
+    async def under_way(self, is_time: Callable[[Look], bool], *, wants_offered: bool) -> None:
+        """Requests in every stage but the queue. `is_time` tells of a look whether it is time to strike.
 
         What is waited for and does not come is left out: the look says what there is.
         """
         streams = self._ask(Shape.STREAM, 4)
-        await self._until(lambda: any(stream.progress >= 0.5 for stream in streams))
+        await self._until(lambda: any(stream.progress >= 0.3 for stream in streams))
         for link in self._fleet.transfer_links():
             link.responses.let_calls(1)
         short = self._ask(Shape.SHORT, 4)
         await self._until_seen(lambda look: sum(_has(look, one, Stage.COMMITTED) for one in short) >= 2)
         for link in self._fleet.transfer_links():
             link.requests.let_bytes(LET_BYTES)
-        held = self._ask(Shape.HELD, 8)
+        held = self._ask(Shape.HELD, 6)
         await self._until_seen(
             lambda look: sum(_has(look, one, Stage.MAPPED, Stage.SENDING) for one in held) == len(held)
         )
-        self._ask(Shape.LONG, 4)
+        self._ask(Shape.LONG, 6)
+        if not wants_offered:
+            await self._until_seen(is_time)
+            return
         await self._until_seen(lambda look: bool(look.having(Stage.PREFILLING) and look.having(Stage.WAITING)))
         for decode_worker in self._fleet.decode_workers:
+            # One step as long as its prompt: until its end nobody is granted anything.
             self._ask(Shape.BLOCKER, 1, route=RouteHint(decode_worker=decode_worker, decode_only=True))
         self._ask(Shape.SHORT, 4)
-        await self._until_seen(is_enough, timeout_s=OFFER_TIMEOUT_S)
+        await self._until_seen(is_time, timeout_s=OFFER_TIMEOUT_S)
 
     async def queued(self) -> None:
         """Every place in the batches is taken, and some requests wait for one."""

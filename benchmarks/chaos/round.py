@@ -22,6 +22,7 @@ from benchmarks.chaos.victim import Victim, candidates, struck_stages
 
 # A request ends by its deadline, whatever happens.
 END_TIMEOUT_S = DEADLINE_MS / 1000 + 5
+STUCK_AFTER_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +60,19 @@ class Round:
             if turn.in_queue:
                 await placement.queued()
             else:
-                await placement.under_way(lambda look: self._is_time(strike, look))
+                missing = self._coverage.missing(strike)
+                wants_offered = Stage.OFFERED in missing
+                wanted = {Stage.OFFERED} if wants_offered else missing & {Stage.WAITING, Stage.PREFILLING}
+                await placement.under_way(
+                    lambda look: any(wanted <= one.stages(look) for one in candidates(strike, self._fleet)),
+                    wants_offered=wants_offered,
+                )
             result = await self._strike(strike, placement, source, started_s)
         finally:
             placement.release()
             for stream in placement.streams:
                 stream.cancel()
         return result
-
-    def _is_time(self, strike: Strike, look: Look) -> bool:
-        """Whether a victim has a request in the shortest stage of all, if that is wanted yet."""
-        wanted = self._coverage.missing(strike) & {Stage.OFFERED}
-        return any(wanted <= victim.stages(look) for victim in candidates(strike, self._fleet))
 
     async def _strike(
         self, strike: Strike, placement: Placement, source: random.Random, started_s: float
@@ -93,7 +95,7 @@ class Round:
             if not attack.keeps_closed(link):
                 link.open()
         await attack.mend()
-        await asyncio.wait([stream.task for stream in placement.streams], timeout=END_TIMEOUT_S)
+        stuck = await self._wait_end(placement)
         ended_s = time.monotonic()
         left = await self._fleet.wait_idle()
         given_back_s = time.monotonic() - ended_s
@@ -106,11 +108,21 @@ class Round:
             victim=victim,
             judgements=judgements,
             struck=struck,
-            faults=tuple(attack.faults),
+            faults=(*attack.faults, *stuck),
             left=tuple(left),
             given_back_s=given_back_s,
             elapsed_s=time.monotonic() - started_s,
         )
+
+    async def _wait_end(self, placement: Placement) -> list[str]:
+        """Where those are that take strangely long."""
+        tasks = [stream.task for stream in placement.streams]
+        _, pending = await asyncio.wait(tasks, timeout=STUCK_AFTER_S)
+        if not pending:
+            return []
+        look = await placement.look_again()
+        await asyncio.wait(tasks, timeout=END_TIMEOUT_S)
+        return [f"{task.get_name()} was stuck: {look.tell(task.get_name())}" for task in pending]
 
     def _choose(self, strike: Strike, look: Look) -> Victim:
         """Who has requests in most of the stages that are missing yet; then, in most stages."""

@@ -183,6 +183,13 @@ class Engine:
                 self._cancel_choices(sequence, choice_indices or sequence.choice_indices)
         self._reservations.cancel(request_id, attempt, choice_indices)
 
+    def give_back_waiting(self) -> list[Leg]:
+        """Takes legs out of the queue that have not begun, and returns them: they end without a LegEnded."""
+        given_back = [one for one in self._scheduler.waiting if not one.start_told and not one.num_output_tokens]
+        for sequence in given_back:
+            self._outputs.end(sequence)
+        return [sequence.leg for sequence in given_back]
+
     def keep(self, request_id: RequestId, attempt: int, choice_index: int) -> KeptChoice | None:
         """Stops a choice for good, and keeps its KV as it is until `release_lease` names the choice.
 

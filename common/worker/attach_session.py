@@ -31,6 +31,14 @@ class LegTaker(Protocol):
 
     def cancel(self, key: LegKey, choice_indices: tuple[int, ...]) -> None: ...
 
+    def keep(self, key: LegKey, choice_index: int) -> None:
+        """Stops a choice that decodes and keeps its KV; one that does not is left alone."""
+        ...
+
+    def move(self, move: worker_pb2.Move) -> None:
+        """Sends what was kept. Raises SlipstreamError when it is not there."""
+        ...
+
     def router_gone(self, router_id: str, orphans: list[LegKey]) -> None: ...
 
 
@@ -105,6 +113,11 @@ class AttachSession:
                     cancel = message.cancel
                     key = LegKey(RequestId(cancel.request_id), cancel.attempt)
                     self._taker.cancel(key, tuple(cancel.choice_indices))
+                case "keep":
+                    keep = message.keep
+                    self._taker.keep(LegKey(RequestId(keep.request_id), keep.attempt), keep.choice_index)
+                case "move":
+                    self._move(stream, message.move)
                 case "heartbeat":
                     pass
                 case _:
@@ -114,11 +127,19 @@ class AttachSession:
         key = LegKey(RequestId(submit.leg.request_id), submit.leg.attempt)
         try:
             leg = decode_leg(submit.leg)
-            self._hub.own(leg, stream.router_id)
+            self._hub.own(leg.key, leg.choice_indices, stream.router_id)
             self._taker.submit(leg, submit.push_target if submit.HasField("push_target") else None)
         except SlipstreamError as error:
             stream.num_refused += 1
             self._hub.send_end(key, rejection(key, error))
+
+    def _move(self, stream: RouterStream, move: worker_pb2.Move) -> None:
+        key = LegKey(RequestId(move.request_id), move.attempt)
+        self._hub.own(key, (move.choice_index,), stream.router_id)
+        try:
+            self._taker.move(move)
+        except SlipstreamError as error:
+            self._hub.send_end(key, rejection(key, error, worker_pb2.LEG_END_REASON_TRANSFER_FAILED))
 
 
 async def _lost(silence: Silence) -> None:
@@ -127,12 +148,16 @@ async def _lost(silence: Silence) -> None:
     logger.warning("a router was silent for %g s: its stream is ended", silence.lease_s)
 
 
-def rejection(key: LegKey, error: SlipstreamError) -> worker_pb2.LegEnd:
+def rejection(
+    key: LegKey,
+    error: SlipstreamError,
+    reason: worker_pb2.LegEndReason = worker_pb2.LEG_END_REASON_REJECTED,
+) -> worker_pb2.LegEnd:
     """A leg that was not taken, and why."""
     return worker_pb2.LegEnd(
         request_id=key.request_id,
         attempt=key.attempt,
-        reason=worker_pb2.LEG_END_REASON_REJECTED,
+        reason=reason,
         status=error.status.value,
         message=str(error),
     )

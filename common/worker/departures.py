@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from common.engine.results import BlocksComputed
 from common.kv.sender import KVSender
@@ -22,6 +23,13 @@ CLOSE_S = 5.0
 OpenSender = Callable[[PushTarget], KVSender]
 
 
+class Lease(NamedTuple):
+    """The engine's lease of blocks that a transfer reads: of an attempt's choices; none named: all."""
+
+    key: LegKey
+    choice_indices: tuple[int, ...] = ()
+
+
 class Departures:
     """A ReportListener. Owned by the event loop. When a departure ends, its leg's lease is released.
 
@@ -37,14 +45,20 @@ class Departures:
         self._timing = timing
         self._lease_s = lease_s
         self._open: dict[LegKey, Departure] = {}
+        self._leases: dict[LegKey, Lease] = {}
         worker.add_listener(self)
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
 
     def __contains__(self, key: LegKey) -> bool:
         return key in self._open
 
-    def open(self, leg: Leg, target: PushTarget) -> Departure:
-        """A transfer that begins when blocks are computed."""
+    def open(self, leg: Leg, target: PushTarget, lease: Lease | None = None) -> Departure:
+        """A transfer that begins when blocks are computed. `lease` is released at its end; None: the leg's own."""
         key = leg.key
+        self._leases[key] = lease or Lease(key)
         departure = self._open[key] = Departure(
             key,
             leg.choice_indices,
@@ -79,6 +93,9 @@ class Departures:
                 self._choices_ended(LegKey(output.request_id, output.attempt), (output.choice_index,))
         for end in result.ends:
             self._choices_ended(LegKey(end.request_id, end.attempt), end.choice_indices)
+
+    def on_given_back(self, key: LegKey) -> None:
+        self.give_up(key, "given back before it began")
 
     async def watch_sinks(self) -> None:
         """Gives up sinks that are silent. Until cancelled."""
@@ -120,7 +137,10 @@ class Departures:
             self._worker.cancel(key)
         else:
             self._timing.moved(departure.num_sent_bytes, departure.push_s)
-        self._worker.engine.post(lambda engine: engine.release_lease(key.request_id, key.attempt))
+        lease = self._leases.pop(key)
+        self._worker.engine.post(
+            lambda engine: engine.release_lease(lease.key.request_id, lease.key.attempt, lease.choice_indices)
+        )
         if end is None:
             self._worker.hub.disown(key)  # its router has been told of each choice, or has given it up
         else:

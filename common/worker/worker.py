@@ -27,6 +27,10 @@ class ReportListener(Protocol):
 
     def on_report(self, report: StepReport) -> None: ...
 
+    def on_given_back(self, key: LegKey) -> None:
+        """A leg that had not begun has left the queue, and its router knows."""
+        ...
+
 
 class Worker:
     """Owned by the event loop. `publish` takes cache events to the index."""
@@ -46,8 +50,6 @@ class Worker:
         self._listeners: list[ReportListener] = []
         self._load = engine.load()
         self._tallies: Mapping[str, int] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     def add_listener(self, listener: ReportListener) -> None:
         self._listeners.append(listener)
@@ -89,24 +91,23 @@ class Worker:
             await asyncio.sleep(speaking_interval_s(lease_s))
             self.hub.deliver((), (), self.load_report(), self._tallies)
 
-    async def wait_idle(self, timeout_s: float) -> bool:
-        """Whether all work was done within the time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+    @property
+    def num_left(self) -> int:
+        """What the engine has not finished: requests in queue and batch, and reservations."""
+        return self._load.num_running + self._load.num_waiting + self._load.num_reservations
+
+    async def give_back_waiting(self) -> None:
+        """What has not begun goes back to its routers, which have it computed elsewhere."""
+        for leg in await self.engine.call(lambda engine: engine.give_back_waiting()):
+            self.hub.send_end(leg.key, rejection(leg.key, OverloadedError("this worker is draining")))
+            for listener in self._listeners:
+                listener.on_given_back(leg.key)
 
     def _on_report(self, report: StepReport) -> None:
-        load = self._load = report.load
+        self._load = report.load
         self._tallies = report.tallies
         for gone in report.tallies.keys() - self.hub.sources:
             self.engine.forget(gone)
-        if load.num_running or load.num_waiting or load.num_reservations:
-            self._idle.clear()
-        else:
-            self._idle.set()
         if report.cache_events:
             self._publish(report.cache_events)
         for listener in self._listeners:

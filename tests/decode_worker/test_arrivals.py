@@ -12,8 +12,11 @@ from common.kv.first_token import FirstToken
 from common.kv.ticket import BlockRef, RankCommit, Ticket, TicketOffer, TicketState, TransferReason
 from common.kv.ticket_table import TicketTable
 from common.request import Leg
+from common.transport.channels import PeerChannels
 from common.worker.worker import Worker
 from decode_worker.arrivals import Arrivals
+from decode_worker.moves import Moves
+from tests.support.departures import departures_of
 from tests.support.engine import HashEngine, make_leg, tiny_spec
 
 LEASE_S = 0.1
@@ -28,8 +31,11 @@ async def arrivals() -> AsyncIterator[Arrivals]:
     worker = Worker(HashEngine().engine, publish=lambda events: None, on_crash=crash)
     worker.engine.start()
     worker.hub.attach("router")
-    yield Arrivals(worker, TicketTable(spec=tiny_spec(), lease_s=LEASE_S, memory_s=LEASE_S))
+    channels = PeerChannels()
+    moves = Moves(worker, departures_of(worker, channels))
+    yield Arrivals(worker, TicketTable(spec=tiny_spec(), lease_s=LEASE_S, memory_s=LEASE_S), moves)
     await worker.engine.stop()
+    await channels.close()
 
 
 async def reserve(arrivals: Arrivals, leg: Leg) -> Ticket:

@@ -7,22 +7,13 @@ import time
 
 from common.request import Leg
 from common.transport.channels import PeerChannels
-from common.transport.grpc_sender import GrpcSender
-from common.worker.departures import Departures
-from common.worker.map_timing import MapTiming
 from common.worker.worker import Worker
 from prefill_worker.hand_over import HandOver
 from protos import layout_pb2, transfer_pb2
-from tests.support.engine import HashEngine, make_leg, tiny_spec
+from tests.support.departures import departures_of
+from tests.support.engine import HashEngine, make_leg
 
 PROMPT = range(1, 9)  # one block
-
-
-class NoBlocks:
-    """A BlockReader of which nothing is asked."""
-
-    def block_bytes(self, group_id: int, block_id: int) -> memoryview:
-        raise AssertionError("the sink has every block")
 
 
 def target_without_sink() -> transfer_pb2.PushTarget:
@@ -48,17 +39,11 @@ async def test_a_cancel_that_crosses_the_first_token_leaves_nothing() -> None:
     worker = Worker(engine, publish=lambda events: None, on_crash=crash)
     worker.engine.start()
     channels = PeerChannels()
-    departures = Departures(
-        worker,
-        channels,
-        lambda target: GrpcSender(target, NoBlocks(), channels),
-        MapTiming(tiny_spec(), chunk_tokens=16),
-        lease_s=10.0,
-    )
+    departures = departures_of(worker, channels)
     hand_over = HandOver(worker, departures)
     worker.hub.attach("router")
     leg = make_leg(PROMPT)
-    worker.hub.own(leg, "router")
+    worker.hub.own(leg.key, leg.choice_indices, "router")
     submit_and_cancel(hand_over, leg)
     async with asyncio.timeout(5):
         while worker.hub.num_legs or (await worker.engine.call(lambda engine: engine.check_integrity())).num_requests:

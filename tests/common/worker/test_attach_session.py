@@ -88,11 +88,11 @@ async def test_a_router_that_comes_again_ends_the_legs_of_its_older_stream(
     hub: AttachHub, taker: Taker, session: AttachSession
 ) -> None:
     older = await attach(session, Router(stuck=True))
-    hub.own(make_leg("old"), "router")
+    hub.own(make_leg("old").key, (0,), "router")
     router = Router()
     newer = await attach(session, router)
     assert taker.gone == [[LegKey(RequestId("old"), 1)]]
-    hub.own(make_leg("new"), "router")
+    hub.own(make_leg("new").key, (0,), "router")
     await asyncio.wait_for(older, 5)
     assert len(taker.gone) == 1, "the older stream's end took what belongs to the newer one"
     router.outgoing.put_nowait(grpc.aio.EOF)
@@ -102,7 +102,7 @@ async def test_a_router_that_comes_again_ends_the_legs_of_its_older_stream(
 
 async def test_a_router_that_reads_nothing_is_let_go(hub: AttachHub, taker: Taker, session: AttachSession) -> None:
     stream = await attach(session, Router(stuck=True))
-    hub.own(make_leg("old"), "router")
+    hub.own(make_leg("old").key, (0,), "router")
     for _ in range(MAX_QUEUED_STEPS + 2):
         hub.deliver((), (), worker_pb2.LoadReport(), {})
     await asyncio.wait_for(stream, 5)
@@ -113,7 +113,7 @@ async def test_a_router_that_reads_nothing_is_let_go(hub: AttachHub, taker: Take
 async def test_a_router_that_hangs_is_let_go(hub: AttachHub, taker: Taker, session: AttachSession) -> None:
     router = Router()
     stream = await attach(session, router)
-    hub.own(make_leg("old"), "router")
+    hub.own(make_leg("old").key, (0,), "router")
     for _ in range(3):
         await asyncio.sleep(LEASE_S / 2)
         assert hub.is_attached("router"), "it speaks"
