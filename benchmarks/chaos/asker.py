@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
 
 from benchmarks.chaos.fleet import Fleet
+from benchmarks.chaos.steadiness import Steadiness
 from benchmarks.chaos.stream import Stream
-from benchmarks.chaos.workload import Question, Reference, Shape, wants_stop_string, with_stop_string
+from benchmarks.chaos.workload import Kind, Question, Reference, Shape, Sizes, kinds_of, make_question, with_stop_string
 from router.generation import RouteHint
 from slipstream.async_client import AsyncClient
 
 NUM_AT_ONCE = 6
 TIMEOUT_S = 60.0
+MAX_VARIANTS = 20
 
 
 class Asker:
     """Kinds of a shape come by turns, and routers too. Owner of one client per router."""
 
-    def __init__(self, fleet: Fleet, questions: Sequence[Question]) -> None:
+    def __init__(self, fleet: Fleet, sizes: Sizes, seed: int) -> None:
         self._clients = {name: AsyncClient(fleet.address(name), timeout_s=TIMEOUT_S) for name in fleet.routers}
         self._routers = itertools.cycle(fleet.routers)
         self._questions: dict[Shape, itertools.cycle[Question]] = {}
-        self._all = list(questions)
+        self._sizes = sizes
+        self._seed = seed
         self._numbers = itertools.count(1)
         self.references: Mapping[str, Reference] = {}
-        self.num_asked = 0
+        self.num_unsteady = 0  # questions that were not used
 
     async def __aenter__(self) -> Asker:
         return self
@@ -38,27 +41,33 @@ class Asker:
         for client in self._clients.values():
             await client.close()
 
-    async def learn(self) -> None:
+    async def learn(self, steadiness: Steadiness) -> None:
         """The answers of a fleet that nothing has happened to yet. Raises what a request raises."""
         room = asyncio.Semaphore(NUM_AT_ONCE)
-
-        async def answer(question: Question) -> tuple[Question, Reference]:
-            async with room:
-                client = self._clients[next(self._routers)]
-                if wants_stop_string(question):
-                    text = (await _generate(client, question)).choices[0].text
-                    question = with_stop_string(question, text)
-                return question, await _generate(client, question)
-
-        learnt = await asyncio.gather(*map(answer, self._all))
-        self._all = [question for question, _ in learnt]
+        pairs = [(shape, kind) for shape in Shape for kind in kinds_of(shape)]
+        learnt = await asyncio.gather(*(self._learn(shape, kind, room, steadiness) for shape, kind in pairs))
         self.references = {question.name: reference for question, reference in learnt}
         for shape in Shape:
-            self._questions[shape] = itertools.cycle([one for one in self._all if one.shape is shape])
+            self._questions[shape] = itertools.cycle([question for question, _ in learnt if question.shape is shape])
+
+    async def _learn(
+        self, shape: Shape, kind: Kind, room: asyncio.Semaphore, steadiness: Steadiness
+    ) -> tuple[Question, Reference]:
+        for variant in range(MAX_VARIANTS):
+            question = make_question(self._seed, self._sizes, shape, kind, variant)
+            async with room:
+                client = self._clients[next(self._routers)]
+                answer = await _generate(client, question)
+                if kind is Kind.STOP:
+                    question = with_stop_string(question, answer.choices[0].text)
+                    answer = await _generate(client, question)
+            if await asyncio.to_thread(steadiness.is_steady, question, answer):
+                return question, answer
+            self.num_unsteady += 1
+        raise ValueError(f"no answer of {shape}/{kind} is the same whatever the rounding")
 
     def ask(self, shape: Shape, *, salt: str = "", route: RouteHint | None = None) -> Stream:
         """`salt`: whose cached prefixes it may use; empty: nobody's, so that its prompt is computed."""
-        self.num_asked += 1
         number = next(self._numbers)
         router = next(self._routers)
         request_id = f"{shape}-{number}"

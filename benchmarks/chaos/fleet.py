@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -264,8 +264,3 @@ class Fleet:
             for proxy in (*self.proxies.values(), *self._index_proxies.values()):
                 await proxy.close()
             await asyncio.to_thread(self._index.stop)
-
-
-def small_engine(model: Path, **settings: Any) -> EngineConfig:
-    """Float32, one thread, named `small`."""
-    return replace(EngineConfig(model=str(model), served_model_name="small", num_threads=1), **settings)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.chaos.workload import ChoiceReference, Question
@@ -90,9 +91,7 @@ class Stream:
     def longest_silence_s(self, since_s: float) -> float:
         """Between two messages, counted from a monotonic time on; the end of the answer is a message, too."""
         ended_s = self.ended_s if self.ended_s is not None else time.monotonic()
-        times = [max(since_s, self.asked_s)]
-        times += [arrival_s for arrival_s in (*self.arrivals_s, ended_s) if arrival_s > times[0]]
-        return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
+        return longest_gap_s((*self.arrivals_s, ended_s), max(since_s, self.asked_s))
 
     async def _run(self, client: AsyncClient) -> None:
         options: GenerateOptions = {
@@ -131,3 +130,9 @@ class Stream:
             choice.stop_string = piece.stop_string or choice.stop_string
         if delta.route is not None:
             self.attempts = delta.route.attempts
+
+
+def longest_gap_s(times_s: Sequence[float], since_s: float) -> float:
+    """The longest time between one and the next, of those after `since_s`, and that from there to the first of them."""
+    later = [since_s, *(time_s for time_s in times_s if time_s > since_s)]
+    return max((after - before for before, after in itertools.pairwise(later)), default=0.0)

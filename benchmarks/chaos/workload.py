@@ -12,6 +12,7 @@ from common.request import FinishReason, TokenLogprob
 from slipstream.generation import Generation
 
 STOP_CHARS = 6
+FILLER_CHOICES = 8
 
 
 class Shape(StrEnum):
@@ -61,7 +62,7 @@ class Sizes:
     vocab_size: int
 
 
-TINY_SIZES = Sizes(
+SMALL_SIZES = Sizes(
     prompt={
         Shape.STREAM: 60,
         Shape.SHORT: 96,
@@ -88,6 +89,7 @@ class Question:
 
     name: str
     shape: Shape
+    kind: Kind
     prompt: tuple[int, ...]
     max_tokens: int
     options: Mapping[str, Any]
@@ -128,30 +130,24 @@ class Reference:
         )
 
 
-def make_questions(seed: int, sizes: Sizes) -> list[Question]:
-    """Each kind in each shape, but for fillers (eight choices) and blockers (greedy)."""
-    source = random.Random(f"questions {seed}")
-    prefix = tuple(_tokens(source, sizes, max(sizes.prompt.values())))
-    questions = []
-    for shape in Shape:
-        for number, kind in enumerate(_kinds(shape)):
-            length = sizes.prompt[shape]
-            # Every second prompt begins like the others of its shape: with a prefix that may be cached.
-            num_shared = length // 2 if number % 2 else 0
-            prompt = prefix[:num_shared] + tuple(_tokens(source, sizes, length - num_shared))
-            options = {**KIND_OPTIONS[kind], "ignore_eos": True}
-            if shape is Shape.FILLER:
-                options |= {"n": 8}
-            questions.append(
-                Question(
-                    name=f"{shape}/{kind}",
-                    shape=shape,
-                    prompt=prompt,
-                    max_tokens=sizes.answer[shape],
-                    options=options,
-                )
-            )
-    return questions
+def make_question(seed: int, sizes: Sizes, shape: Shape, kind: Kind, variant: int) -> Question:
+    """Another prompt for each variant."""
+    source = random.Random(f"{seed} {shape} {kind} {variant}")
+    length = sizes.prompt[shape]
+    # Every second kind begins like the others of its shape: with a prefix that may be cached.
+    num_shared = length // 2 if list(Kind).index(kind) % 2 else 0
+    shared = _tokens(random.Random(f"{seed} {shape} prefix"), sizes, num_shared)
+    options = {**KIND_OPTIONS[kind], "ignore_eos": True}
+    if shape is Shape.FILLER:
+        options["n"] = FILLER_CHOICES
+    return Question(
+        name=f"{shape}/{kind}",
+        shape=shape,
+        kind=kind,
+        prompt=(*shared, *_tokens(source, sizes, length - num_shared)),
+        max_tokens=sizes.answer[shape],
+        options=options,
+    )
 
 
 def with_stop_string(question: Question, text: str) -> Question:
@@ -160,11 +156,8 @@ def with_stop_string(question: Question, text: str) -> Question:
     return replace(question, options={**question.options, "stop": (text[start : start + STOP_CHARS],)})
 
 
-def wants_stop_string(question: Question) -> bool:
-    return question.name.endswith(f"/{Kind.STOP}")
-
-
-def _kinds(shape: Shape) -> Sequence[Kind]:
+def kinds_of(shape: Shape) -> Sequence[Kind]:
+    """Every kind, but for fillers and blockers, which are there to be in the way."""
     if shape is Shape.FILLER:
         return (Kind.SEEDED,)
     return (Kind.GREEDY,) if shape is Shape.BLOCKER else tuple(Kind)
