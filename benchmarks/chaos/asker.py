@@ -10,7 +10,16 @@ from types import TracebackType
 from benchmarks.chaos.fleet import Fleet
 from benchmarks.chaos.steadiness import Steadiness
 from benchmarks.chaos.stream import Stream
-from benchmarks.chaos.workload import Kind, Question, Reference, Shape, Sizes, kinds_of, make_question, with_stop_string
+from benchmarks.chaos.workload import (
+    Kind,
+    Question,
+    Reference,
+    Shape,
+    Workload,
+    kinds_of,
+    make_question,
+    with_stop_string,
+)
 from router.generation import RouteHint
 from slipstream.async_client import AsyncClient
 
@@ -22,11 +31,11 @@ MAX_VARIANTS = 20
 class Asker:
     """Kinds of a shape come by turns, and routers too. Owner of one client per router."""
 
-    def __init__(self, fleet: Fleet, sizes: Sizes, seed: int) -> None:
+    def __init__(self, fleet: Fleet, workload: Workload, seed: int) -> None:
         self._clients = {name: AsyncClient(fleet.address(name), timeout_s=TIMEOUT_S) for name in fleet.routers}
         self._routers = itertools.cycle(fleet.routers)
         self._questions: dict[Shape, itertools.cycle[Question]] = {}
-        self._sizes = sizes
+        self.workload = workload
         self._seed = seed
         self._numbers = itertools.count(1)
         self.references: Mapping[str, Reference] = {}
@@ -44,7 +53,7 @@ class Asker:
     async def learn(self, steadiness: Steadiness) -> None:
         """The answers of a fleet that nothing has happened to yet. Raises what a request raises."""
         room = asyncio.Semaphore(NUM_AT_ONCE)
-        pairs = [(shape, kind) for shape in Shape for kind in kinds_of(shape)]
+        pairs = [(shape, kind) for shape in Shape for kind in kinds_of(self.workload, shape)]
         learnt = await asyncio.gather(*(self._learn(shape, kind, room, steadiness) for shape, kind in pairs))
         self.references = {question.name: reference for question, reference in learnt}
         for shape in Shape:
@@ -54,7 +63,7 @@ class Asker:
         self, shape: Shape, kind: Kind, room: asyncio.Semaphore, steadiness: Steadiness
     ) -> tuple[Question, Reference]:
         for variant in range(MAX_VARIANTS):
-            question = make_question(self._seed, self._sizes, shape, kind, variant)
+            question = make_question(self._seed, self.workload, shape, kind, variant)
             async with room:
                 client = self._clients[next(self._routers)]
                 answer = await _generate(client, question)
@@ -82,6 +91,4 @@ class Asker:
 
 
 async def _generate(client: AsyncClient, question: Question) -> Reference:
-    return Reference.of(
-        await client.generate(question.prompt, max_tokens=question.max_tokens, **question.options)  # type: ignore[misc]
-    )
+    return Reference.of(await client.generate(question.prompt, max_tokens=question.max_tokens, **question.options))

@@ -16,7 +16,7 @@ from benchmarks.chaos.report import Tally, round_lines
 from benchmarks.chaos.round import Round
 from benchmarks.chaos.schedule import turns
 from benchmarks.chaos.steadiness import Steadiness
-from benchmarks.chaos.workload import Sizes
+from benchmarks.chaos.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,20 +24,20 @@ class Campaign:
     """The schedule follows from `seed`. A fault that has missed one of `stages` is tried up to `max_passes` times."""
 
     fleet: FleetSpec
-    sizes: Sizes
+    workload: Workload
     seed: int
     strikes: Sequence[Strike]
     stages: Sequence[Stage] = tuple(Stage)
     max_passes: int
     max_s: float  # no round begins after so many seconds
 
-    async def run(self, say: Callable[[str], None]) -> tuple[Coverage, Tally]:
-        """`say` takes lines for people. Raises UnavailableError when the fleet does not start or come back."""
+    async def run(self, tally: Tally, say: Callable[[str], None]) -> Coverage:
+        """Adds to `tally`; `say` takes lines for people. Raises UnavailableError when the fleet does not start or come back."""
         started_s = time.monotonic()
-        coverage, tally = Coverage(self.strikes, self.stages), Tally()
+        coverage = Coverage(self.strikes, self.stages)
         async with (
             Fleet(self.fleet) as fleet,
-            Asker(fleet, self.sizes, self.seed) as asker,
+            Asker(fleet, self.workload, self.seed) as asker,
         ):
             say(f"the fleet is ready after {time.monotonic() - started_s:.1f} s; its logs are in {fleet.log_dir}")
             await asker.learn(Steadiness(self.fleet.model))
@@ -54,4 +54,4 @@ class Campaign:
                 tally.add(result)
                 for line in round_lines(turn.number, result, in_queue=turn.in_queue):
                     say(line)
-        return coverage, tally
+        return coverage

@@ -96,6 +96,10 @@ class Fleet:
     def routers(self) -> list[str]:
         return [f"router-{number}" for number in range(2)]
 
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.processes.values() if process.alive]
+
     def address(self, name: str) -> str:
         """Of the process itself, past its proxy."""
         return f"127.0.0.1:{self._ports[name]}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.chaos.fleet import FleetSpec
+from common.checkpoint import resolve_model
 from common.config import DType, EngineConfig
 
 KV_MEMORY = "24MiB"
@@ -22,6 +23,23 @@ def small_fleet(model: Path) -> FleetSpec:
         served_model_name="small",
         dtype=DType.FLOAT32,
         kv_memory=KV_MEMORY,
+        max_num_seqs=MAX_NUM_SEQS,
+        num_threads=1,
+    )
+    return FleetSpec(
+        model=model, prefill_engine=replace(decode, max_num_batched_tokens=CHUNK_TOKENS), decode_engine=decode
+    )
+
+
+def demo_fleet() -> FleetSpec:
+    """Of SmolLM2-135M-Instruct, in float32."""
+    model = Path(resolve_model("demo"))
+    decode = EngineConfig(
+        model=str(model),
+        served_model_name="demo",
+        dtype=DType.FLOAT32,
+        kv_memory="256MiB",
+        max_model_len=512,
         max_num_seqs=MAX_NUM_SEQS,
         num_threads=1,
     )

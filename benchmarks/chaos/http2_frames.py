@@ -1,4 +1,4 @@
-"""Finds the ends of calls in the bytes of an HTTP/2 connection (RFC 9113, section 4.1). Reads no payload."""
+"""Takes the bytes of an HTTP/2 connection apart into frames (RFC 9113, section 4.1), and knows one kind of answer."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from typing import NamedTuple
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES = 9
-HEADERS, END_STREAM = 0x1, 0x1
+DATA = 0x0
+# A gRPC message without content: not compressed, of length 0.
+EMPTY_MESSAGE = bytes(5)
 
 
 class Piece(NamedTuple):
-    """Bytes of one frame at most. `ends_call`: the last ones of a frame of trailers."""
+    """Bytes of one frame at most."""
 
     data: bytes
-    ends_call: bool
+
+    @property
+    def is_empty_answer(self) -> bool:
+        """Whether it is a message that says nothing but that all went well."""
+        length = len(EMPTY_MESSAGE).to_bytes(3, "big")
+        return self.data[:4] == length + bytes([DATA]) and self.data[HEADER_BYTES:] == EMPTY_MESSAGE
 
 
 class Http2Frames:
@@ -24,14 +31,13 @@ class Http2Frames:
         self._preface_left = len(PREFACE) if has_preface else 0
         self._header = bytearray()
         self._payload_left = 0
-        self._ends_call = False
 
     def split(self, data: bytes) -> Iterator[Piece]:
         """The same bytes, in order, in pieces that end where frames do."""
         start = 0
         for end in self._ends(data):
             if end > start:
-                yield Piece(data[start:end], self._ends_call and not self._payload_left and not self._header)
+                yield Piece(data[start:end])
             start = end
 
     def _ends(self, data: bytes) -> Iterator[int]:
@@ -39,7 +45,6 @@ class Http2Frames:
         position = min(self._preface_left, len(data))
         self._preface_left -= position
         if position:
-            self._ends_call = False
             yield position
         while position < len(data):
             if not self._payload_left:
@@ -50,7 +55,6 @@ class Http2Frames:
                     yield position
                     return
                 self._payload_left = int.from_bytes(self._header[:3], "big")
-                self._ends_call = self._header[3] == HEADERS and bool(self._header[4] & END_STREAM)
                 self._header.clear()
             passed = min(self._payload_left, len(data) - position)
             self._payload_left -= passed

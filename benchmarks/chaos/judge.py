@@ -42,12 +42,16 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """`may_refuse`: a clear status is an answer, too. `bound_s` None: no silence is too long."""
+    """`may_refuse`: a clear status is an answer, too. `bound_s` None: no silence is too long.
+
+    `others_share` of the machine was other programs' meanwhile: of a silence, as much is theirs.
+    """
 
     reference: Reference
     since_s: float  # monotonic; silence is counted from here on
     bound_s: float | None
     may_refuse: bool
+    others_share: float = 0.0
 
 
 def judge(stream: Stream, expected: Expectation) -> Judgement:
@@ -72,8 +76,10 @@ def _judge(stream: Stream, expected: Expectation, silence_s: float) -> tuple[Ver
         return Verdict.LOST, f"{type(stream.error).__name__}: {stream.error}"
     if any(choice.finish_reason is None for choice in stream.choices):
         return Verdict.LOST, "the stream ended before the answer"
-    if expected.bound_s is not None and silence_s > expected.bound_s:
-        return Verdict.SILENT, f"nothing for {silence_s:.2f} s, at most {expected.bound_s:g} s are allowed"
+    own_s = silence_s * (1.0 - expected.others_share)
+    if expected.bound_s is not None and own_s > expected.bound_s:
+        detail = f"nothing for {silence_s:.2f} s, {own_s:.2f} s of it our own, and {expected.bound_s:g} s are allowed"
+        return Verdict.SILENT, detail
     return Verdict.EXACT, ""
 
 

@@ -14,9 +14,6 @@ from benchmarks.chaos.stream import Stream
 from benchmarks.chaos.workload import Shape
 from router.generation import RouteHint
 
-# Of what a HELD prompt's blocks take: some frames pass, most don't.
-LET_BYTES = 30_000
-STEP_TIMEOUT_S = 2.0
 OFFER_TIMEOUT_S = 0.6
 POLL_INTERVAL_S = 0.004
 NUM_FILLERS = 10
@@ -41,11 +38,11 @@ class Placement:
         streams = self._ask(Shape.STREAM, 4)
         await self._until(lambda: any(stream.progress >= 0.3 for stream in streams))
         for link in self._fleet.transfer_links():
-            link.responses.let_calls(1)
+            link.responses.stop_at_empty_answer()  # to Commit
         short = self._ask(Shape.SHORT, 4)
         await self._until_seen(lambda look: sum(_has(look, one, Stage.COMMITTED) for one in short) >= 2)
         for link in self._fleet.transfer_links():
-            link.requests.let_bytes(LET_BYTES)
+            link.requests.let_bytes(self._asker.workload.let_bytes)
         held = self._ask(Shape.HELD, 6)
         await self._until_seen(
             lambda look: sum(_has(look, one, Stage.MAPPED, Stage.SENDING) for one in held) == len(held)
@@ -86,12 +83,12 @@ class Placement:
         return asked
 
     async def _until(self, holds: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + 4 * STEP_TIMEOUT_S
+        deadline_s = time.monotonic() + 4 * self._asker.workload.patience_s
         while not holds() and time.monotonic() < deadline_s:
             await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _until_seen(self, holds: Callable[[Look], bool], timeout_s: float = STEP_TIMEOUT_S) -> None:
-        deadline_s = time.monotonic() + timeout_s
+    async def _until_seen(self, holds: Callable[[Look], bool], timeout_s: float | None = None) -> None:
+        deadline_s = time.monotonic() + (timeout_s or self._asker.workload.patience_s)
         while True:
             self.look = await self._observer.look(self.streams)
             if holds(self.look) or time.monotonic() > deadline_s:

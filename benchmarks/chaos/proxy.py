@@ -41,7 +41,7 @@ class Proxy:
     """Listens on `address` for `target`. Owned by the event loop.
 
     `name_peer` tells which process a connection comes from, by its port on this machine; None: none of the fleet's.
-    `http2` False: bytes of another protocol, in which calls are not counted.
+    `http2` False: bytes of another protocol, in which there are no frames.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Proxy:
     def _split(self, *, has_preface: bool) -> Callable[[bytes], Iterable[Piece]]:
         if self._http2:
             return Http2Frames(has_preface=has_preface).split
-        return lambda data: (Piece(data, ends_call=False),)
+        return lambda data: (Piece(data),)
 
 
 async def _pump(
@@ -130,7 +130,7 @@ async def _pump(
             for piece in split(data):
                 left = piece.data
                 while left:
-                    passing = await valve.take(left, ends_call=piece.ends_call)
+                    passing = await valve.take(left, is_empty_answer=piece.is_empty_answer)
                     writer.write(passing)
                     left = left[len(passing) :]
             await writer.drain()

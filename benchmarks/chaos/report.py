@@ -24,7 +24,7 @@ def round_lines(number: int, result: RoundResult, *, in_queue: bool) -> list[str
     lines = [
         f"{word} {number:2d} {result.victim!s:<28} {'queue' if in_queue else ''} {len(result.judgements)} requests, "
         f"silence {result.longest_silence_s:.2f} s, given back in {result.given_back_s:.2f} s, "
-        f"{result.elapsed_s:.1f} s; {stages}"
+        f"{result.elapsed_s:.1f} s, {result.others_share:.0%} of the machine others'; {stages}"
     ]
     lines += [f"       {line}" for line in problems[:MAX_FAULTS_SHOWN]]
     if len(problems) > MAX_FAULTS_SHOWN:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks.chaos.asker import Asker
 from benchmarks.chaos.attack import Attack
 from benchmarks.chaos.cell import Fault, Stage, Strike
+from benchmarks.chaos.core_share import CoreShare
 from benchmarks.chaos.coverage import Coverage
 from benchmarks.chaos.fleet import Fleet
 from benchmarks.chaos.judge import Expectation, Judgement, judge
@@ -35,6 +36,7 @@ class RoundResult:
     faults: tuple[str, ...]
     left: tuple[str, ...]
     given_back_s: float
+    others_share: float  # of the machine, after the strike
     elapsed_s: float
 
     @property
@@ -91,17 +93,21 @@ class Round:
         struck = struck_stages(victim, before, after)
         lose_sent = source.random() < 0.5
         attack.finish(lose_sent=lose_sent)
+        cores = CoreShare(self._fleet.pids)
         for link in self._fleet.transfer_links():
             if not attack.keeps_closed(link):
                 link.open()
         await attack.mend()
         stuck = await self._wait_end(placement)
         ended_s = time.monotonic()
+        others_share = cores.of_others(self._fleet.pids)
         left = await self._fleet.wait_idle()
         given_back_s = time.monotonic() - ended_s
         await self._fleet.wait_ready()
         judgements = {
-            stream.request_id: judge(stream, self._expect(stream, victim, before, struck_s, attack.silence_bound_s))
+            stream.request_id: judge(
+                stream, self._expect(stream, victim, before, struck_s, attack.silence_bound_s, others_share)
+            )
             for stream in placement.streams
         }
         return RoundResult(
@@ -111,6 +117,7 @@ class Round:
             faults=(*attack.faults, *stuck),
             left=tuple(left),
             given_back_s=given_back_s,
+            others_share=others_share,
             elapsed_s=time.monotonic() - started_s,
         )
 
@@ -133,7 +140,13 @@ class Round:
         )
 
     def _expect(
-        self, stream: Stream, victim: Victim, before: Look, struck_s: float, bound_s: float | None
+        self,
+        stream: Stream,
+        victim: Victim,
+        before: Look,
+        struck_s: float,
+        bound_s: float | None,
+        others_share: float,
     ) -> Expectation:
         seen = before.seen.get(stream.request_id)
         in_queue = seen is not None and Stage.QUEUED in seen.stages
@@ -147,4 +160,5 @@ class Round:
             since_s=since_s,
             bound_s=None if by_victim or in_queue else bound_s,
             may_refuse=by_victim or stream.route is not None,
+            others_share=others_share,
         )

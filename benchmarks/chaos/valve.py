@@ -17,7 +17,7 @@ class Valve:
     def __init__(self) -> None:
         self._changed = asyncio.Event()
         self._bytes_left: int | None = None
-        self._calls_left: int | None = None
+        self._stops_at_empty = self._stopped = False
         self._bytes_per_s: float | None = None
         self._cut = False
 
@@ -37,24 +37,24 @@ class Valve:
         """So many bytes pass yet."""
         self._set(bytes_left=num_bytes)
 
-    def let_calls(self, num_calls: int) -> None:
-        """Everything passes until so many calls have ended."""
-        self._set(calls_left=num_calls)
+    def stop_at_empty_answer(self) -> None:
+        """Everything passes until the first answer without content, which does not."""
+        self._set(stops_at_empty=True)
 
     def throttle(self, bytes_per_s: float) -> None:
         self._set(bytes_per_s=bytes_per_s)
 
-    async def take(self, data: bytes, *, ends_call: bool) -> bytes:
+    async def take(self, data: bytes, *, is_empty_answer: bool = False) -> bytes:
         """Waits until some of `data` may pass, and returns as much of its beginning as may."""
-        while self._cut or self._bytes_left == 0 or self._calls_left == 0:
+        if self._stops_at_empty and is_empty_answer:
+            self._stopped = True
+        while self._cut or self._stopped or self._bytes_left == 0:
             self._changed.clear()
             await self._changed.wait()
         part = data
         if self._bytes_left is not None:
             part = data[: self._bytes_left]
             self._bytes_left -= len(part)
-        if self._calls_left is not None and ends_call:
-            self._calls_left -= 1
         if self._bytes_per_s is not None:
             part = data[:THROTTLED_PIECE_BYTES]
             await asyncio.sleep(len(part) / self._bytes_per_s)
@@ -70,9 +70,9 @@ class Valve:
         *,
         cut: bool = False,
         bytes_left: int | None = None,
-        calls_left: int | None = None,
+        stops_at_empty: bool = False,
         bytes_per_s: float | None = None,
     ) -> None:
-        self._cut = cut
-        self._bytes_left, self._calls_left, self._bytes_per_s = bytes_left, calls_left, bytes_per_s
+        self._cut, self._stops_at_empty, self._stopped = cut, stops_at_empty, False
+        self._bytes_left, self._bytes_per_s = bytes_left, bytes_per_s
         self._changed.set()

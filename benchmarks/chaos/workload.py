@@ -19,8 +19,8 @@ class Shape(StrEnum):
     """What a request is for: how long its prompt and its answer are."""
 
     STREAM = "stream"  # decodes for seconds
-    SHORT = "short"  # its KV passes a closing link before the windows of HTTP/2 are full
-    HELD = "held"  # its KV is a few times what is let through
+    SHORT = "short"  # is handed over, and decodes for seconds
+    HELD = "held"  # its second chunk is not let through
     LONG = "long"  # many chunks
     FILLER = "filler"  # takes places in the batch
     BLOCKER = "blocker"  # one long step at a decode worker
@@ -54,22 +54,28 @@ KIND_OPTIONS: Mapping[Kind, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Tokens by shape: prompt and answer."""
+class Workload:
+    """Tokens by shape: prompt and answer. A prompt of two chunks is given its places at once, a longer one later.
+
+    `let_bytes`: more than the KV of a chunk, less than that of two. `patience_s`: how long a stage is waited for.
+    """
 
     prompt: Mapping[Shape, int]
     answer: Mapping[Shape, int]
     vocab_size: int
+    let_bytes: int
+    patience_s: float
+    kinds: Sequence[Kind] = tuple(Kind)
 
 
-SMALL_SIZES = Sizes(
+SMALL_WORKLOAD = Workload(
     prompt={
         Shape.STREAM: 60,
-        Shape.SHORT: 96,
-        Shape.HELD: 400,
+        Shape.SHORT: 60,
+        Shape.HELD: 64,
         Shape.LONG: 1200,
         Shape.FILLER: 40,
-        Shape.BLOCKER: 1400,
+        Shape.BLOCKER: 2000,
     },
     answer={
         Shape.STREAM: 600,
@@ -80,6 +86,33 @@ SMALL_SIZES = Sizes(
         Shape.BLOCKER: 8,
     },
     vocab_size=257,
+    let_bytes=16_000,
+    patience_s=1.5,
+)
+
+
+# SmolLM2-135M in float32 draws about 20 tokens a second on a shared core, and computes a chunk in a second.
+DEMO_WORKLOAD = Workload(
+    prompt={
+        Shape.STREAM: 20,
+        Shape.SHORT: 40,
+        Shape.HELD: 64,
+        Shape.LONG: 128,
+        Shape.FILLER: 20,
+        Shape.BLOCKER: 128,
+    },
+    answer={
+        Shape.STREAM: 48,
+        Shape.SHORT: 48,
+        Shape.HELD: 8,
+        Shape.LONG: 8,
+        Shape.FILLER: 4,
+        Shape.BLOCKER: 2,
+    },
+    vocab_size=49_152,
+    let_bytes=2_200_000,
+    patience_s=4.0,
+    kinds=(Kind.GREEDY, Kind.SEEDED),
 )
 
 
@@ -130,13 +163,13 @@ class Reference:
         )
 
 
-def make_question(seed: int, sizes: Sizes, shape: Shape, kind: Kind, variant: int) -> Question:
+def make_question(seed: int, workload: Workload, shape: Shape, kind: Kind, variant: int) -> Question:
     """Another prompt for each variant."""
     source = random.Random(f"{seed} {shape} {kind} {variant}")
-    length = sizes.prompt[shape]
+    length = workload.prompt[shape]
     # Every second kind begins like the others of its shape: with a prefix that may be cached.
     num_shared = length // 2 if list(Kind).index(kind) % 2 else 0
-    shared = _tokens(random.Random(f"{seed} {shape} prefix"), sizes, num_shared)
+    shared = _tokens(random.Random(f"{seed} {shape} prefix"), workload, num_shared)
     options = {**KIND_OPTIONS[kind], "ignore_eos": True}
     if shape is Shape.FILLER:
         options["n"] = FILLER_CHOICES
@@ -144,8 +177,8 @@ def make_question(seed: int, sizes: Sizes, shape: Shape, kind: Kind, variant: in
         name=f"{shape}/{kind}",
         shape=shape,
         kind=kind,
-        prompt=(*shared, *_tokens(source, sizes, length - num_shared)),
-        max_tokens=sizes.answer[shape],
+        prompt=(*shared, *_tokens(source, workload, length - num_shared)),
+        max_tokens=workload.answer[shape],
         options=options,
     )
 
@@ -156,13 +189,13 @@ def with_stop_string(question: Question, text: str) -> Question:
     return replace(question, options={**question.options, "stop": (text[start : start + STOP_CHARS],)})
 
 
-def kinds_of(shape: Shape) -> Sequence[Kind]:
+def kinds_of(workload: Workload, shape: Shape) -> Sequence[Kind]:
     """Every kind, but for fillers and blockers, which are there to be in the way."""
     if shape is Shape.FILLER:
         return (Kind.SEEDED,)
-    return (Kind.GREEDY,) if shape is Shape.BLOCKER else tuple(Kind)
+    return (Kind.GREEDY,) if shape is Shape.BLOCKER else workload.kinds
 
 
-def _tokens(source: random.Random, sizes: Sizes, count: int) -> Iterator[int]:
+def _tokens(source: random.Random, workload: Workload, count: int) -> Iterator[int]:
     # Token 0 ends an answer.
-    return (source.randrange(1, sizes.vocab_size) for _ in range(count))
+    return (source.randrange(1, workload.vocab_size) for _ in range(count))
