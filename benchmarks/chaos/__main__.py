@@ -18,7 +18,7 @@ from benchmarks.chaos.small_model import save_small_model
 from benchmarks.chaos.workload import DEMO_WORKLOAD, SMALL_WORKLOAD
 
 LEAST_REQUESTS = 300
-# With real weights the machinery is the same: a few faults show that so are the tokens. Gaps there are none of the table.
+# With real weights the machinery is the same: a few faults show that the tokens are, too.
 DEMO_STRIKES = (
     Strike(Fault.KILL, Target.PREFILL),
     Strike(Fault.KILL, Target.DECODE),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Sequence
 
 from benchmarks.chaos.cell import Fault, Target
@@ -46,7 +45,7 @@ class Attack:
                     link.requests.throttle(SLOW_BYTES_PER_S)
                     link.responses.open()
             case Fault.DRAIN:
-                self._process.signal(signal.SIGTERM)
+                self._process.drain()
             case Fault.CANCEL:
                 for stream in self._streams:
                     stream.cancel()
@@ -80,8 +79,9 @@ class Attack:
                 await asyncio.sleep(lease_s + AFTER_LEASE_S if is_cut else SLOW_S)
                 for link in self._links():
                     link.open()
-            case Fault.DRAIN:
-                await self._await_drained()
+        for name in self._fleet.workers:
+            if self._fleet.processes[name].draining:
+                await self._await_drained(self._fleet.processes[name])
 
     @property
     def silence_bound_s(self) -> float | None:
@@ -104,8 +104,7 @@ class Attack:
         assert victim.process is not None
         return list(self._fleet.links_of(victim.process))
 
-    async def _await_drained(self) -> None:
-        process = self._process
+    async def _await_drained(self, process: Process) -> None:
         if not await process.wait_end(DRAIN_TIMEOUT_S):
             self.faults.append(f"{process.name} has not drained after {DRAIN_TIMEOUT_S:g} s")
             process.kill()

@@ -32,7 +32,7 @@ class Campaign:
     max_s: float  # no round begins after so many seconds
 
     async def run(self, tally: Tally, say: Callable[[str], None]) -> Coverage:
-        """Adds to `tally`; `say` takes lines for people. Raises UnavailableError when the fleet does not start or come back."""
+        """Adds to `tally`; `say` takes lines for people. Raises UnavailableError when the fleet does not come up."""
         started_s = time.monotonic()
         coverage = Coverage(self.strikes, self.stages)
         async with (
@@ -52,6 +52,6 @@ class Campaign:
                 result = await rounds.run(turn, random.Random(f"round {self.seed} {turn.number}"))
                 coverage.add(turn.strike, ((stage, len(ids)) for stage, ids in result.struck.items()))
                 tally.add(result)
-                for line in round_lines(turn.number, result, in_queue=turn.in_queue):
+                for line in round_lines(turn, result):
                     say(line)
         return coverage

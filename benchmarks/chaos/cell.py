@@ -48,6 +48,13 @@ class Stage(StrEnum):
     PREFILLING = "prefilling"  # between chunks
     EARLY = "early"  # decoding, in the first half of the answer
     LATE = "late"  # decoding, in the second half of the answer
+    DRAINING = "draining"  # at a worker that was asked to stop, and has work yet
+
+    def applies_to(self, strike: Strike) -> bool:
+        """A worker that drains is struck by faults of workers; to be drained is a fault itself."""
+        if self is not Stage.DRAINING:
+            return True
+        return strike.fault is not Fault.DRAIN and strike.target in (Target.PREFILL, Target.DECODE, Target.LINK)
 
 
 STRIKES = (

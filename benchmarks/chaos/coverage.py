@@ -25,19 +25,19 @@ class Coverage:
 
     def missing(self, strike: Strike) -> set[Stage]:
         """Stages that the fault has not met yet."""
-        return {stage for stage in self.stages if not self._counts[strike, stage]}
+        return {stage for stage in self.stages if stage.applies_to(strike) and not self._counts[strike, stage]}
 
     @property
     def gaps(self) -> list[tuple[Strike, Stage]]:
         return [(strike, stage) for strike in self.strikes for stage in self.stages if stage in self.missing(strike)]
 
     def table(self) -> str:
-        """A line per fault, a column per stage; a gap is a dash."""
+        """A line per fault, a column per stage; a gap is a dash, what does not go together a dot."""
         widths = [max(len(stage), 3) for stage in self.stages]
         first = max((len(str(strike)) for strike in self.strikes), default=0)
         lines = [" " * first + "".join(f"  {stage:>{width}}" for stage, width in zip(self.stages, widths, strict=True))]
         for strike in self.strikes:
-            cells = (self._counts[strike, stage] or "-" for stage in self.stages)
+            cells = (self._counts[strike, stage] or ("-" if stage.applies_to(strike) else ".") for stage in self.stages)
             row = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
             lines.append(f"{strike!s:<{first}}{row}")
         return "\n".join(lines)

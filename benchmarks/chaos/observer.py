@@ -14,6 +14,7 @@ from benchmarks.chaos.cell import Stage
 from benchmarks.chaos.fleet import Fleet
 from benchmarks.chaos.stream import Stream
 from protos import admin_pb2 as pb
+from protos import layout_pb2
 
 TIMEOUT_S = 1.0
 LATE_FROM = 0.5
@@ -65,10 +66,12 @@ class Observer:
 
     async def look(self, streams: Iterable[Stream]) -> Look:
         of_id = {stream.request_id: stream for stream in streams if stream.running}
-        routers, prefills, sinks = await asyncio.gather(
+        draining = [name for name in self._fleet.workers if self._fleet.processes[name].draining]
+        routers, prefills, sinks, statuses = await asyncio.gather(
             self._ask(self._fleet.routers, _list_requests),
             self._ask(self._fleet.prefill_workers, _list_requests),
             self._ask(self._fleet.decode_workers, _list_tickets),
+            self._ask(draining, _status),
         )
         seen = {request_id: Seen() for request_id in of_id}
         for router, answer in routers.items():
@@ -92,6 +95,8 @@ class Observer:
                     _note_ticket(seen[request_id], worker, ticket, source_waits=request_id in handing_over)
         for request_id, one in seen.items():
             _note_progress(one, of_id[request_id])
+            if any(_is_draining(statuses.get(name or "")) for name in (one.prefill_worker, one.decode_worker)):
+                one.stages.add(Stage.DRAINING)
         return Look(seen=seen, prefilling=prefilling)
 
     async def _ask(self, names: Sequence[str], ask: Callable[[Any], Any]) -> dict[str, Any]:
@@ -113,6 +118,15 @@ def _list_requests(admin: Any) -> Any:
 
 def _list_tickets(admin: Any) -> Any:
     return admin.ListTickets(pb.ListTicketsRequest(), timeout=TIMEOUT_S)
+
+
+def _status(admin: Any) -> Any:
+    return admin.Status(pb.StatusRequest(), timeout=TIMEOUT_S)
+
+
+def _is_draining(status: pb.StatusResponse | None) -> bool:
+    """By the worker's own word."""
+    return status is not None and status.workers[0].state == layout_pb2.WORKER_STATE_DRAINING
 
 
 def _asked_id(request_id: str) -> str:

@@ -64,6 +64,16 @@ class Placement:
         self._ask(Shape.SHORT, 2)
         await self._until_seen(lambda look: len(look.having(Stage.QUEUED)) >= 2)
 
+    async def draining(self, choose: Callable[[Look], str | None]) -> None:
+        """Requests are under way, and the worker that `choose` names is told to stop; None: it can't be told yet."""
+        self._ask(Shape.STREAM, 4)
+        self._ask(Shape.LONG, 6)
+        await self._until_seen(lambda look: choose(look) is not None)
+        name = choose(self.look)
+        if name is not None:
+            self._fleet.processes[name].drain()
+            await self._until_seen(lambda look: bool(look.having(Stage.DRAINING)))
+
     async def look_again(self) -> Look:
         return await self._observer.look(self.streams)
 

@@ -29,6 +29,7 @@ class Process:
         self._life = 0
         self._child: Child | None = None
         self.frozen = False
+        self.draining = False
 
     @property
     def pid(self) -> int:
@@ -60,6 +61,7 @@ class Process:
             name=f"{self.name}.{self._life}", arguments=self._arguments, environment=self._environment
         )
         self._child = Child(command, self._log_dir)
+        self.draining = False
         # The one that watches must not wait for a core while what it watches goes on.
         os.setpriority(os.PRIO_PROCESS, self._child.pid, NICENESS)
         self.frozen = False
@@ -72,6 +74,11 @@ class Process:
             if self._child.exit_code is not None or time.monotonic() > deadline_s:
                 raise UnavailableError(f"{self.name} {self._child.ending()}:\n{self._child.log_tail()}")
             await asyncio.sleep(POLL_INTERVAL_S)
+
+    def drain(self) -> None:
+        """Asks it to stop when its work is done or moved."""
+        self.signal(signal.SIGTERM)
+        self.draining = True
 
     def freeze(self) -> None:
         self.signal(signal.SIGSTOP)

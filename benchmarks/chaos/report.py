@@ -8,11 +8,12 @@ from benchmarks.chaos.cell import Stage, Strike
 from benchmarks.chaos.coverage import Coverage
 from benchmarks.chaos.judge import BAD, Verdict
 from benchmarks.chaos.round import RoundResult
+from benchmarks.chaos.schedule import Turn
 
 MAX_FAULTS_SHOWN = 6
 
 
-def round_lines(number: int, result: RoundResult, *, in_queue: bool) -> list[str]:
+def round_lines(turn: Turn, result: RoundResult) -> list[str]:
     bad = [one for one in result.judgements.values() if one.is_bad]
     problems = [
         *(f"{one.request_id} {one.verdict}: {one.detail}" for one in bad),
@@ -22,7 +23,8 @@ def round_lines(number: int, result: RoundResult, *, in_queue: bool) -> list[str
     word = "FAIL" if problems else "ok  "
     stages = " ".join(f"{stage}:{len(ids)}" for stage, ids in result.struck.items())
     lines = [
-        f"{word} {number:2d} {result.victim!s:<28} {'queue' if in_queue else ''} {len(result.judgements)} requests, "
+        f"{word} {turn.number:2d} {result.victim!s:<28} {turn.setting.name.lower():<9} "
+        f"{len(result.judgements)} requests, "
         f"silence {result.longest_silence_s:.2f} s, given back in {result.given_back_s:.2f} s, "
         f"{result.elapsed_s:.1f} s, {result.others_share:.0%} of the machine others'; {stages}"
     ]

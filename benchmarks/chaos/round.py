@@ -17,7 +17,7 @@ from benchmarks.chaos.fleet import Fleet
 from benchmarks.chaos.judge import Expectation, Judgement, judge
 from benchmarks.chaos.observer import Look, Observer
 from benchmarks.chaos.placement import Placement
-from benchmarks.chaos.schedule import Turn
+from benchmarks.chaos.schedule import Setting, Turn
 from benchmarks.chaos.stream import DEADLINE_MS, Stream
 from benchmarks.chaos.victim import Victim, candidates, struck_stages
 
@@ -59,22 +59,36 @@ class Round:
         strike = turn.strike
         placement = Placement(self._fleet, self._asker, self._observer, turn.number)
         try:
-            if turn.in_queue:
-                await placement.queued()
-            else:
-                missing = self._coverage.missing(strike)
-                wants_offered = Stage.OFFERED in missing
-                wanted = {Stage.OFFERED} if wants_offered else missing & {Stage.WAITING, Stage.PREFILLING}
-                await placement.under_way(
-                    lambda look: any(wanted <= one.stages(look) for one in candidates(strike, self._fleet)),
-                    wants_offered=wants_offered,
-                )
+            await self._place(turn, placement)
             result = await self._strike(strike, placement, source, started_s)
         finally:
             placement.release()
             for stream in placement.streams:
                 stream.cancel()
         return result
+
+    async def _place(self, turn: Turn, placement: Placement) -> None:
+        match turn.setting:
+            case Setting.IN_QUEUE:
+                await placement.queued()
+            case Setting.DRAINING:
+                await placement.draining(lambda look: self._busy_worker(turn.strike, look))
+            case Setting.UNDER_WAY:
+                missing = self._coverage.missing(turn.strike)
+                wants_offered = Stage.OFFERED in missing
+                wanted = {Stage.OFFERED} if wants_offered else missing & {Stage.WAITING, Stage.PREFILLING}
+                await placement.under_way(
+                    lambda look: any(wanted <= one.stages(look) for one in candidates(turn.strike, self._fleet)),
+                    wants_offered=wants_offered,
+                )
+
+    def _busy_worker(self, strike: Strike, look: Look) -> str | None:
+        """Of the victims that there might be, one that has work of each kind that its role has."""
+        for victim in candidates(strike, self._fleet):
+            has = victim.stages(look)
+            if (Stage.EARLY in has) if victim.prefill_worker is None else (Stage.PREFILLING in has):
+                return victim.prefill_worker or victim.decode_worker
+        return None
 
     async def _strike(
         self, strike: Strike, placement: Placement, source: random.Random, started_s: float

@@ -22,6 +22,7 @@ _ROUTER_STAGES = {
     Stage.COMMITTED: {pb.REQUEST_STAGE_DECODING},
     Stage.EARLY: {pb.REQUEST_STAGE_DECODING},
     Stage.LATE: {pb.REQUEST_STAGE_DECODING},
+    Stage.DRAINING: {pb.REQUEST_STAGE_PREFILLING, pb.REQUEST_STAGE_HANDING_OVER, pb.REQUEST_STAGE_DECODING},
 }
 
 
@@ -121,5 +122,12 @@ def _is_told_by(stage: Stage, victim: Victim) -> bool:
     if victim.router is not None:
         return stage in (Stage.QUEUED, Stage.EARLY, Stage.LATE)
     if victim.prefill_worker is not None:
-        return stage in (Stage.WAITING, Stage.PREFILLING, Stage.COMMITTED)
-    return stage in (Stage.OFFERED, Stage.CREDITED, Stage.MAPPED, Stage.SENDING, Stage.COMMITTED)
+        return stage in (Stage.WAITING, Stage.PREFILLING, Stage.COMMITTED, Stage.DRAINING)
+    return stage in (
+        Stage.OFFERED,
+        Stage.CREDITED,
+        Stage.MAPPED,
+        Stage.SENDING,
+        Stage.COMMITTED,
+        Stage.DRAINING,
+    )

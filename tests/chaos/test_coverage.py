@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.chaos.cell import Fault, Stage, Strike, Target
 from benchmarks.chaos.coverage import Coverage
-from benchmarks.chaos.schedule import turns
+from benchmarks.chaos.schedule import Setting, turns
 
 KILL = Strike(Fault.KILL, Target.DECODE)
 CUT = Strike(Fault.CUT, Target.LINK)
@@ -29,15 +29,22 @@ def test_the_table_shows_counts_and_gaps() -> None:
     ]
 
 
+def test_a_worker_that_is_drained_is_not_struck_while_it_drains() -> None:
+    drain = Strike(Fault.DRAIN, Target.DECODE)
+    coverage = Coverage([drain], [Stage.DRAINING])
+    assert coverage.gaps == []
+    assert coverage.table().splitlines()[1] == "drain-decode         ."
+
+
 def test_the_same_seed_gives_the_same_turns() -> None:
     orders = [[*turns(seed, [KILL, CUT], Coverage([KILL, CUT]), 2)] for seed in (4, 4, 5)]
     assert orders[0] == orders[1] != orders[2]
-    assert len(orders[0]) == 8
-    assert [turn.number for turn in orders[0]] == [*range(1, 9)]
+    assert len(orders[0]) == 12
+    assert [turn.number for turn in orders[0]] == [*range(1, 13)]
 
 
 def test_only_what_is_missing_comes_again() -> None:
     coverage = Coverage([KILL, CUT])
     coverage.add(KILL, [(stage, 1) for stage in Stage if stage is not Stage.OFFERED])
-    left = [(turn.strike, turn.in_queue) for turn in turns(1, [KILL, CUT], coverage, 1)]
-    assert sorted(left) == [(CUT, False), (CUT, True), (KILL, False)]
+    left = {(turn.strike, turn.setting) for turn in turns(1, [KILL, CUT], coverage, 1)}
+    assert left == {(KILL, Setting.UNDER_WAY), *((CUT, setting) for setting in Setting)}
