@@ -64,15 +64,19 @@ class Observer:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
-    async def look(self, streams: Iterable[Stream]) -> Look:
+    async def look(self, streams: Iterable[Stream], *, after: bool = False) -> Look:
+        """Prefill workers answer between two steps, the others at once: what changes fastest is asked last.
+
+        `after` a strike, it is asked first.
+        """
         of_id = {stream.request_id: stream for stream in streams if stream.running}
         draining = [name for name in self._fleet.workers if self._fleet.processes[name].draining]
-        routers, prefills, sinks, statuses = await asyncio.gather(
-            self._ask(self._fleet.routers, _list_requests),
-            self._ask(self._fleet.prefill_workers, _list_requests),
-            self._ask(self._fleet.decode_workers, _list_tickets),
-            self._ask(draining, _status),
-        )
+        if after:
+            routers, sinks, statuses = await self._ask_fast(draining)
+            prefills = await self._ask(self._fleet.prefill_workers, _list_requests)
+        else:
+            prefills = await self._ask(self._fleet.prefill_workers, _list_requests)
+            routers, sinks, statuses = await self._ask_fast(draining)
         seen = {request_id: Seen() for request_id in of_id}
         for router, answer in routers.items():
             for status in answer.requests:
@@ -98,6 +102,13 @@ class Observer:
             if any(_is_draining(statuses.get(name or "")) for name in (one.prefill_worker, one.decode_worker)):
                 one.stages.add(Stage.DRAINING)
         return Look(seen=seen, prefilling=prefilling)
+
+    async def _ask_fast(self, draining: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        return await asyncio.gather(
+            self._ask(self._fleet.routers, _list_requests),
+            self._ask(self._fleet.decode_workers, _list_tickets),
+            self._ask(draining, _status),
+        )
 
     async def _ask(self, names: Sequence[str], ask: Callable[[Any], Any]) -> dict[str, Any]:
         """Answers by name, of those that gave one."""

@@ -16,7 +16,7 @@ from router.generation import RouteHint
 
 OFFER_TIMEOUT_S = 0.6
 POLL_INTERVAL_S = 0.004
-NUM_FILLERS = 10
+NUM_FILLERS = 12
 
 
 class Placement:
@@ -75,7 +75,8 @@ class Placement:
             await self._until_seen(lambda look: bool(look.having(Stage.DRAINING)))
 
     async def look_again(self) -> Look:
-        return await self._observer.look(self.streams)
+        """After the strike."""
+        return await self._observer.look(self.streams, after=True)
 
     def release(self) -> None:
         """Opens every gate that was closed for a stage's sake."""
