@@ -261,6 +261,7 @@ class Attachment:
             num_sent_bytes=end.sent_bytes,
             num_sent_blocks=end.sent_blocks,
             transfer_s=end.transfer_ms / 1000,
+            push_s=end.push_ms / 1000,
             num_output_tokens=end.num_output_tokens,
         )
 
