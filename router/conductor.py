@@ -111,7 +111,10 @@ class Conductor:
         excluded: frozenset[str] = frozenset()
         with self._place((choice_index,)) as place:
             while (source := self._means.fleet.find(kept.worker_id)) is not None and source.attachment.connected:
-                plan = await self._plan_move(choice_index, excluded | self._avoided | {kept.worker_id})
+                excluded |= {kept.worker_id}
+                plan = await self._plan_move(choice_index, excluded | self._avoided)
+                if plan is None and self._avoided:
+                    plan = await self._plan_move(choice_index, excluded)
                 if plan is None:
                     excluded = frozenset()
                     await place.wait_turn(time.monotonic() + REST_S)

@@ -33,6 +33,7 @@ class ScriptedWorker(
         self.role = role
         self.incarnation = incarnation
         self.model = "model"
+        self.protocol_version = 1
         self.draining = False
         self.num_ranks = 1
         self.block_size = 16
@@ -45,6 +46,8 @@ class ScriptedWorker(
         self.submits: list[worker_pb2.Submit] = []
         self.reserves: list[worker_pb2.ReserveRequest] = []
         self.cancels: list[worker_pb2.Cancel] = []
+        self.on_keep: Callable[[worker_pb2.Keep], None] = lambda keep: None
+        self.on_move: Callable[[worker_pb2.Move], None] = lambda move: None
         self.aborts: list[str] = []
         self.releases: list[str] = []
         self.refusals: list[worker_pb2.RefuseRequest] = []
@@ -88,7 +91,7 @@ class ScriptedWorker(
             incarnation=self.incarnation,
             role=ROLES[self.role],
             state=layout_pb2.WORKER_STATE_DRAINING if self.draining else layout_pb2.WORKER_STATE_READY,
-            protocol_version=1,
+            protocol_version=self.protocol_version,
             model=self.model,
             max_model_len=1024,
             vocab_size=VOCAB_SIZE,
@@ -147,6 +150,10 @@ class ScriptedWorker(
                 self.on_submit(self, message.submit)
             elif message.HasField("cancel"):
                 self.cancels.append(message.cancel)
+            elif message.HasField("keep"):
+                self.on_keep(message.keep)
+            elif message.HasField("move"):
+                self.on_move(message.move)
 
     def _send_hello(self) -> None:
         self._outgoing.put_nowait(worker_pb2.AttachResponse(hello=self.registration()))
