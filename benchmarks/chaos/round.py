@@ -146,10 +146,15 @@ class Round:
         return [f"{task.get_name()} was stuck: {look.tell(task.get_name())}" for task in pending]
 
     def _choose(self, strike: Strike, look: Look) -> Victim:
-        """Who has requests in most of the stages that are missing yet; then, in most stages."""
+        """Who has requests in most of the stages that are missing yet; then, in most stages.
+
+        While one worker drains it is that one: with the other one struck, none of its role would be left.
+        """
         missing = self._coverage.missing(strike)
+        draining = {name for name in self._fleet.workers if self._fleet.processes[name].draining}
+        everyone = list(candidates(strike, self._fleet))
         return max(
-            candidates(strike, self._fleet),
+            [one for one in everyone if {one.prefill_worker, one.decode_worker} & draining] or everyone,
             key=lambda victim: (len(victim.stages(look) & missing), len(victim.stages(look))),
         )
 
