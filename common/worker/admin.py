@@ -93,7 +93,7 @@ def _encode_request(status: SequenceStatus) -> pb.RequestStatus:
         request_id=status.request_id,
         attempt=status.attempt,
         choice_indices=status.choice_indices,
-        stage=pb.RequestStage.Value(f"REQUEST_STAGE_{status.stage.name}"),
+        stage=f"REQUEST_STAGE_{status.stage.name}",
         prompt_tokens=status.num_prompt_tokens,
         output_tokens=status.num_output_tokens,
         computed_tokens=status.num_computed_tokens,
@@ -104,7 +104,7 @@ def _encode_ticket(ticket: Ticket) -> pb.TicketStatus:
     return pb.TicketStatus(
         request_id=ticket.offer.request_id,
         attempt=ticket.offer.attempt,
-        state=pb.TicketState.Value(f"TICKET_STATE_{ticket.state.name}"),
+        state=f"TICKET_STATE_{ticket.state.name}",
         source_worker_id=ticket.offer.source_worker_id or "",
         received_bytes=ticket.received_bytes,
         quarantined=ticket.quarantined,

@@ -144,7 +144,7 @@ def _encode_answer(answer: Answer) -> Iterator[pb.RequestStatus]:
             request_id=answer.request.request_id,
             attempt=whereabouts.attempt,
             choice_indices=[choice.index for choice in choices],
-            stage=pb.RequestStage.Value(f"REQUEST_STAGE_{whereabouts.stage.name}"),
+            stage=f"REQUEST_STAGE_{whereabouts.stage.name}",
             prompt_tokens=len(answer.request.prompt_token_ids),
             output_tokens=max(len(choice.token_ids) for choice in choices),
             prefill_worker=whereabouts.prefill_worker or "",
