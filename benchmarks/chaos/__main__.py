@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.chaos.campaign import Campaign
 from benchmarks.chaos.cell import STRIKES, Fault, Stage, Strike, Target
+from benchmarks.chaos.coverage import Coverage
 from benchmarks.chaos.fleets import demo_fleet, small_fleet
 from benchmarks.chaos.report import Tally, tables, verdict_line
 from benchmarks.chaos.small_model import save_small_model
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--strikes", default="", help="comma-separated, such as kill-decode,cut-link; default: all")
     parser.add_argument("--passes", type=int, default=MAX_PASSES, help="times that a fault is tried to meet each stage")
     parser.add_argument("--minutes", type=float, default=8.0, help="no round begins after so long")
-    parser.add_argument("--small-only", action="store_true", help="without the short run with SmolLM2")
+    parser.add_argument("--fleets", default="small,demo", help="small: the whole table; demo: SmolLM2, a few faults")
     options = parser.parse_args(arguments)
     names = [name for name in options.strikes.split(",") if name]
     unknown = set(names) - {str(strike) for strike in STRIKES}
@@ -43,32 +44,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--strikes: {', '.join(sorted(unknown))}; there are {', '.join(map(str, STRIKES))}")
     chosen = [strike for strike in STRIKES if not names or str(strike) in names]
     started_s = time.monotonic()
-    tally = Tally()
+    tally, coverage = Tally(), Coverage(())
     with tempfile.TemporaryDirectory(prefix="slipstream-chaos-model-") as folder:
-        campaign = Campaign(
-            fleet=small_fleet(save_small_model(Path(folder))),
-            workload=SMALL_WORKLOAD,
-            seed=options.seed,
-            strikes=chosen,
-            max_passes=options.passes,
-            max_s=options.minutes * 60,
-        )
-        coverage = asyncio.run(campaign.run(tally, _say))
-    if not options.small_only:
-        demo = Campaign(
-            fleet=demo_fleet(),
-            workload=DEMO_WORKLOAD,
-            seed=options.seed,
-            strikes=DEMO_STRIKES,
-            stages=DEMO_STAGES,
-            max_passes=1,
-            max_s=DEMO_S,
-        )
-        asyncio.run(demo.run(tally, _say))
+        if "small" in options.fleets.split(","):
+            campaign = Campaign(
+                fleet=small_fleet(save_small_model(Path(folder))),
+                workload=SMALL_WORKLOAD,
+                seed=options.seed,
+                strikes=chosen,
+                max_passes=options.passes,
+                max_s=options.minutes * 60,
+            )
+            coverage = asyncio.run(campaign.run(tally, _say))
+        if "demo" in options.fleets.split(","):
+            asyncio.run(_demo_campaign(options.seed).run(tally, _say))
     print(tables(coverage, tally))
     line = verdict_line(tally, coverage.gaps, LEAST_REQUESTS, time.monotonic() - started_s)
     print(line)
     return 0 if line.startswith("UNHARMED") else 1
+
+
+def _demo_campaign(seed: int) -> Campaign:
+    return Campaign(
+        fleet=demo_fleet(),
+        workload=DEMO_WORKLOAD,
+        seed=seed,
+        strikes=DEMO_STRIKES,
+        stages=DEMO_STAGES,
+        max_passes=1,
+        max_s=DEMO_S,
+    )
 
 
 def _say(line: str) -> None:

@@ -44,5 +44,8 @@ def demo_fleet() -> FleetSpec:
         num_threads=1,
     )
     return FleetSpec(
-        model=model, prefill_engine=replace(decode, max_num_batched_tokens=CHUNK_TOKENS), decode_engine=decode
+        model=model,
+        prefill_engine=replace(decode, max_num_batched_tokens=CHUNK_TOKENS),
+        decode_engine=decode,
+        lease_s=10.0,  # a step of four processes on two cores may take a good part of a second
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
+from transformers.utils.logging import disable_progress_bar
 
 WEIGHT_SCALE = 4.0  # as initialised, all logits would be nearly equal
 EOS = "</s>"
@@ -42,6 +42,6 @@ def save_small_model(folder: Path) -> Path:
         for parameter in model.parameters():
             if parameter.ndim == 2:
                 parameter.mul_(WEIGHT_SCALE)
-    transformers_logging.disable_progress_bar()
+    disable_progress_bar()
     model.save_pretrained(folder)
     return folder

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.chaos.workload import Question, Reference
 from common.engine.penalty_counts import PenaltyCounts
@@ -26,6 +27,8 @@ class Steadiness:
     """Holds the model in float32."""
 
     def __init__(self, folder: Path) -> None:
+        disable_progress_bar()
+        torch.set_num_threads(1)  # the fleet needs the cores, too
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self._sampler = Sampler(frozenset())
 
