@@ -136,14 +136,18 @@ class Round:
         )
 
     async def _wait_end(self, placement: Placement) -> list[str]:
-        """Where those are that take strangely long."""
-        tasks = [stream.task for stream in placement.streams]
-        _, pending = await asyncio.wait(tasks, timeout=STUCK_AFTER_S)
-        if not pending:
-            return []
-        look = await placement.look_again()
-        await asyncio.wait(tasks, timeout=END_TIMEOUT_S)
-        return [f"{task.get_name()} was stuck: {look.tell(task.get_name())}" for task in pending]
+        """Where those are of which nothing is heard for strangely long."""
+        stuck: dict[str, str] = {}
+        deadline_s = time.monotonic() + END_TIMEOUT_S
+        while running := [stream for stream in placement.streams if stream.running]:
+            if time.monotonic() > deadline_s:
+                break
+            await asyncio.wait([stream.task for stream in running], timeout=1.0)
+            late = [one for one in running if one.running and time.monotonic() - one.heard_s > STUCK_AFTER_S]
+            if late and not all(one.request_id in stuck for one in late):
+                look = await placement.look_again()
+                stuck |= {one.request_id: look.tell(one.request_id) for one in late if one.request_id not in stuck}
+        return [f"{request_id} was stuck: {where}" for request_id, where in stuck.items()]
 
     def _choose(self, strike: Strike, look: Look) -> Victim:
         """Who has requests in most of the stages that are missing yet; then, in most stages.

@@ -79,6 +79,11 @@ class Stream:
         return self.num_tokens / self.question.max_tokens
 
     @property
+    def heard_s(self) -> float:
+        """When something came last; monotonic."""
+        return self.arrivals_s[-1] if self.arrivals_s else self.asked_s
+
+    @property
     def running(self) -> bool:
         return not self.task.done()
 

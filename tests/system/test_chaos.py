@@ -13,7 +13,7 @@ from benchmarks.chaos.small_model import save_small_model
 from benchmarks.chaos.workload import SMALL_WORKLOAD, Kind
 
 STRIKES = (Strike(Fault.KILL, Target.DECODE), Strike(Fault.CUT, Target.LINK))
-STAGES = (Stage.CREDITED, Stage.MAPPED, Stage.SENDING)
+STAGES = (Stage.MAPPED, Stage.SENDING)
 KINDS = (Kind.GREEDY, Kind.SEEDED, Kind.CHOICES)
 
 
