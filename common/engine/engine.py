@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Series
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from common.engine.runner import Runner
 from common.engine.sampled_token import SequenceResult
 from common.engine.scheduler import Scheduler
 from common.engine.scheduler_config import SchedulerConfig
-from common.engine.scheduler_output import SchedulerOutput
+from common.engine.scheduler_output import ScheduledSequence
 from common.engine.sequence import Sequence
 from common.engine.sequence_registry import SequenceRegistry
 from common.engine.stop import StopRules
@@ -118,8 +118,7 @@ class Engine:
         """
         token_ids = self._check(leg)
         num_choices = len(leg.choice_indices)
-        num_taken = self._scheduler.num_running_choices + self._reservations.num_choices
-        num_taken += sum(len(sequence.choice_indices) for sequence in self._scheduler.waiting)
+        num_taken = self._reservations.num_choices + sum(len(sequence.choice_indices) for sequence in self._scheduler)
         if num_taken + num_choices > self.config.max_num_seqs:
             raise OverloadedError(f"all {self.config.max_num_seqs} places in the batch are taken")
         table = self.kv.open(leg.cache_salt)
@@ -220,6 +219,9 @@ class Engine:
                 )
             )
         output = self._scheduler.schedule()
+        if output.copies:
+            # Once: a step that raises is computed again in parts, when sources may have been written to.
+            self._runner.copy_blocks(output.copies)
         started_s = self._clock()
         for entry in output.scheduled:
             if entry.sequence.first_step_s is None:
@@ -231,7 +233,7 @@ class Engine:
         step = StepResult(ends=self._ends, num_scheduled_tokens=output.num_tokens)
         self._ends = []
         if output.scheduled:
-            results = self._execute(output)
+            results = self._execute(output.scheduled)
             now = self._clock()
             self._meter.add(output, now - started_s)
             for entry, result in zip(output.scheduled, results, strict=True):
@@ -240,7 +242,7 @@ class Engine:
 
     def has_work(self) -> bool:
         """Whether `step` has something to do or to tell."""
-        return bool(self._ends or self._scheduler.running or self._scheduler.waiting)
+        return bool(self._ends or len(self._registry))
 
     def load(self) -> Load:
         scheduler, pool = self._scheduler, self.kv.pool
@@ -251,6 +253,7 @@ class Engine:
         return Load(
             num_running=scheduler.num_running_choices,
             num_waiting=len(scheduler.waiting),
+            num_swapped=scheduler.num_swapped_choices,
             num_waiting_tokens=num_waiting_tokens,
             num_reservations=len(self._reservations),
             num_blocks=pool.num_blocks,
@@ -260,6 +263,11 @@ class Engine:
             prefix_query_tokens=scheduler.prefix_query_tokens,
             prefix_hit_tokens=scheduler.prefix_hit_tokens,
             num_preemptions=scheduler.num_preemptions,
+            num_host_blocks=self.kv.host_pool.num_blocks,
+            num_free_host_blocks=self.kv.host_pool.num_free_blocks,
+            num_swap_outs=scheduler.num_swap_outs,
+            swapped_out_blocks=scheduler.swapped_out_blocks,
+            swapped_in_blocks=scheduler.swapped_in_blocks,
             num_generated_tokens=self._outputs.num_generated_tokens,
             num_prefilled_tokens=self._outputs.num_prefilled_tokens,
             max_num_seqs=self.config.max_num_seqs,
@@ -282,7 +290,7 @@ class Engine:
     def check_integrity(self) -> Integrity:
         """Compares all books. Raises IntegrityError when they differ."""
         self.kv.check_integrity()
-        queued = {*map(id, self._scheduler.running), *map(id, self._scheduler.waiting)}
+        queued = set(map(id, self._scheduler))
         if queued != {id(sequence) for sequence in self._registry}:
             raise IntegrityError("queue and batch are not the sequences that are registered")
         if self._scheduler.num_reserved_choices != self._reservations.num_choices:
@@ -293,6 +301,7 @@ class Engine:
             num_free_blocks=pool.num_free_blocks,
             num_used_blocks=pool.num_used_blocks,
             num_quarantined_blocks=pool.num_quarantined_blocks,
+            num_used_host_blocks=self.kv.host_pool.num_blocks - self.kv.host_pool.num_free_blocks,
             num_reservations=self._reservations.num_unsettled,
             num_requests=len(self._registry) + len(self._leases),
         )
@@ -363,9 +372,11 @@ class Engine:
         )
 
     def _count_expected_blocks(self, leg: Leg, growth_tokens: int) -> int:
-        """Blocks that the running choices, the reserved ones and this leg's are likely to take yet."""
+        """Blocks that the running choices, those swapped out, the reserved ones and this leg's are likely to take
+        yet."""
         num_blocks = len(leg.choice_indices) * self.kv.num_blocks_for(growth_tokens)
-        for sequence in self._scheduler.running:
+        num_blocks += sum(self.kv.num_blocks_for(sequence.num_tokens) for sequence in self._scheduler.swapped)
+        for sequence in chain(self._scheduler.running, self._scheduler.swapped):
             remaining = self._forecast.remaining_tokens(sequence.sampling, sequence.num_output_tokens)
             num_blocks += len(sequence.choice_indices) * self.kv.num_blocks_for(remaining)
         for reserved in self._reservations.reserved:
@@ -373,17 +384,17 @@ class Engine:
             num_blocks += len(reserved.leg.choice_indices) * self.kv.num_blocks_for(remaining)
         return num_blocks
 
-    def _execute(self, output: SchedulerOutput) -> list[SequenceResult]:
+    def _execute(self, scheduled: Series[ScheduledSequence]) -> list[SequenceResult]:
         """Runs a step. When it raises, each sequence is run alone, so that only those to blame fail."""
         try:
-            return self._runner.execute(output)
+            return self._runner.execute(scheduled)
         except Exception as error:
-            logger.exception("a step of %d sequences raised", len(output.scheduled))
-            if len(output.scheduled) == 1:
+            logger.exception("a step of %d sequences raised", len(scheduled))
+            if len(scheduled) == 1:
                 return [SequenceResult(error=f"the step raised {type(error).__name__}: {error}")]
         results = []
-        for entry in output.scheduled:
-            results += self._execute(SchedulerOutput((entry,), ()))
+        for entry in scheduled:
+            results += self._execute((entry,))
         return results
 
 

@@ -11,8 +11,9 @@ from common.engine.kv_cache import KVCache
 from common.engine.logprobs import token_logprobs
 from common.engine.sampled_token import SampledToken, SequenceResult
 from common.engine.sampler import Sampler, SamplingRow
-from common.engine.scheduler_output import ScheduledSequence, SchedulerOutput
+from common.engine.scheduler_output import ScheduledSequence
 from common.engine.single_thread import single_thread
+from common.kv.manager import BlockCopy
 from common.model.causal_lm import CausalLM
 from common.request import TokenLogprob
 
@@ -29,12 +30,13 @@ class ModelRunner:
         self._sampler = sampler
         self._batches = BatchBuilder(block_size=kv_cache.spec.block_size, device=kv_cache.device)
 
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Makes the copies one after the other."""
+        self.kv_cache.copy_blocks(copies)
+
     @torch.inference_mode()
-    def execute(self, output: SchedulerOutput) -> list[SequenceResult]:
+    def execute(self, scheduled: Sequence[ScheduledSequence]) -> list[SequenceResult]:
         """One result per scheduled sequence, in order."""
-        scheduled = output.scheduled
-        for entry in scheduled:
-            self.kv_cache.copy_blocks(entry.copies)
         batch = self._batches.build(scheduled)
         hidden = self._model(batch, self.kv_cache)  # [num_tokens, hidden_size]
         prompt_logprobs = [

@@ -121,6 +121,7 @@ class Load:
 
     num_running: int  # choices in the batch
     num_waiting: int  # sequences in the queue
+    num_swapped: int  # choices whose KV waits on the host
     num_waiting_tokens: int  # tokens that queue and batch still have to prefill
     num_reservations: int  # reservations not yet committed
     num_blocks: int
@@ -129,7 +130,12 @@ class Load:
     num_quarantined_blocks: int
     prefix_query_tokens: int  # counter: tokens looked up in the prefix cache
     prefix_hit_tokens: int  # counter: tokens found there
-    num_preemptions: int  # counter
+    num_preemptions: int  # counter: sequences that lost their KV to others
+    num_host_blocks: int  # of the host pool, for KV that is swapped out
+    num_free_host_blocks: int
+    num_swap_outs: int  # counter: sequences that were moved to the host
+    swapped_out_blocks: int  # counter: blocks copied to the host
+    swapped_in_blocks: int  # counter: blocks copied back
     num_generated_tokens: int  # counter
     num_prefilled_tokens: int  # counter: tokens computed that were not just sampled
     max_num_seqs: int  # choices that the batch can hold
@@ -147,5 +153,6 @@ class Integrity:
     num_free_blocks: int  # empty or cached without a user
     num_used_blocks: int
     num_quarantined_blocks: int
+    num_used_host_blocks: int  # of the host pool
     num_reservations: int  # open, or in quarantine
     num_requests: int  # sequences in queue or batch, or leased for a transfer

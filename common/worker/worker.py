@@ -104,7 +104,7 @@ class Worker:
         self._tallies = report.tallies
         for gone in report.tallies.keys() - self.hub.sources:
             self.engine.forget(gone)
-        if load.num_running or load.num_waiting or load.num_reservations:
+        if load.num_running or load.num_waiting or load.num_swapped or load.num_reservations:
             self._idle.clear()
         else:
             self._idle.set()

@@ -19,7 +19,20 @@ if TYPE_CHECKING:
     from slipstream.fleet_status import FleetStatus, RouterStatus, WorkerStatus
 
 MAX_WIDTH = 1000
-COLUMNS = ("worker", "role", "state", "model", "blocks", "cached", "running", "queue", "hit rate", "backend", "address")
+COLUMNS = (
+    "worker",
+    "role",
+    "state",
+    "model",
+    "blocks",
+    "cached",
+    "running",
+    "queue",
+    "swapped",
+    "hit rate",
+    "backend",
+    "address",
+)
 
 
 @settings_command("status", short_help="Print a table of the fleet.")
@@ -104,6 +117,7 @@ def _cells(worker: WorkerStatus) -> tuple[str, ...]:
         str(load.num_cached_blocks),
         f"{load.num_running}/{load.max_num_seqs}",
         str(load.num_waiting),
+        str(load.num_swapped),
         "-" if load.hit_rate is None else f"{load.hit_rate:.0%}",
         worker.backend,
         worker.address,

@@ -1,10 +1,11 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from common.engine.results import LegEndReason, TokenOutput
 from common.engine.scheduler_config import SchedulerConfig
-from common.engine.scheduler_output import SchedulerOutput
+from common.engine.scheduler_output import ScheduledSequence
 from common.errors import InvalidRequestError, OverloadedError, Status
 from common.kv.cache_event import CacheEventKind
 from common.request import FinishReason, Leg, RequestId
@@ -250,8 +251,8 @@ def test_a_step_that_raises_fails_only_the_one_to_blame() -> None:
         host.engine.submit(leg)
     host.step()
 
-    def explode(output: SchedulerOutput) -> None:
-        if any(entry.sequence.leg.request_id == "r100" for entry in output.scheduled):
+    def explode(scheduled: Sequence[ScheduledSequence]) -> None:
+        if any(entry.sequence.leg.request_id == "r100" for entry in scheduled):
             raise RuntimeError("poison")
 
     host.runner.before_execute = explode
