@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -17,12 +16,11 @@ from common.engine.output_processor import OutputProcessor
 from common.engine.reservation_table import ReservationTable, ReservedLeg
 from common.engine.results import Integrity, KeptChoice, LegEnded, LegEndReason, Load, Reservation, StepResult
 from common.engine.runner import Runner
-from common.engine.sampled_token import SequenceResult
 from common.engine.scheduler import Scheduler
 from common.engine.scheduler_config import SchedulerConfig
-from common.engine.scheduler_output import ScheduledSequence
 from common.engine.sequence import Sequence
 from common.engine.sequence_registry import SequenceRegistry
+from common.engine.step_executor import StepExecutor
 from common.engine.stop import StopRules
 from common.engine.work_meter import WorkMeter
 from common.errors import (
@@ -39,8 +37,6 @@ from common.kv.cache_event import CacheEvent
 from common.kv.first_token import FirstToken
 from common.kv.manager import KVCacheManager, TokenArray
 from common.request import Leg, RequestId
-
-logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -70,7 +66,7 @@ class Engine:
         self.kv = kv
         self.max_model_len = max_model_len
         self.vocab_size = vocab_size
-        self._runner = runner
+        self._executor = StepExecutor(runner)
         self._clock = clock
         self._hand_back = hand_back_when_preempted
         self._scheduler = Scheduler(kv=kv, config=config, requeue_preempted=not hand_back_when_preempted)
@@ -86,6 +82,7 @@ class Engine:
             leases=self._leases,
             forecast=self._forecast,
             stop_rules=StopRules(eos_token_ids=eos_token_ids, max_model_len=max_model_len),
+            vocab_size=vocab_size,
         )
         self._arrivals = count()
         self._ends: list[LegEnded] = []
@@ -164,9 +161,11 @@ class Engine:
             raise
         self._reservations.take(reservation_id)
         self._scheduler.num_reserved_choices = self._reservations.num_choices
-        self.kv.register_computed(reserved.table, reserved.token_ids, len(reserved.token_ids))
-        self._admit(reserved, first_tokens)
-        self.kv.free(reserved.table)
+        try:
+            self.kv.register_computed(reserved.table, reserved.token_ids, len(reserved.token_ids))
+            self._admit(reserved, first_tokens)
+        finally:
+            self.kv.free(reserved.table)
 
     def release_reservation(self, reservation_id: str, *, quarantine: bool) -> None:
         """Ends a reservation without a commit. Idempotent. With `quarantine` the blocks that were to be written
@@ -219,9 +218,6 @@ class Engine:
                 )
             )
         output = self._scheduler.schedule()
-        if output.copies:
-            # Once: a step that raises is computed again in parts, when sources may have been written to.
-            self._runner.copy_blocks(output.copies)
         started_s = self._clock()
         for entry in output.scheduled:
             if entry.sequence.first_step_s is None:
@@ -232,8 +228,8 @@ class Engine:
                 self._ends.append(self._outputs.end_early(sequence, LegEndReason.PREEMPTED, None, message))
         step = StepResult(ends=self._ends, num_scheduled_tokens=output.num_tokens)
         self._ends = []
+        results = self._executor.run(output)
         if output.scheduled:
-            results = self._execute(output.scheduled)
             now = self._clock()
             self._meter.add(output, now - started_s)
             for entry, result in zip(output.scheduled, results, strict=True):
@@ -383,19 +379,6 @@ class Engine:
             remaining = self._forecast.remaining_tokens(reserved.leg.sampling, len(reserved.leg.output_token_ids))
             num_blocks += len(reserved.leg.choice_indices) * self.kv.num_blocks_for(remaining)
         return num_blocks
-
-    def _execute(self, scheduled: Series[ScheduledSequence]) -> list[SequenceResult]:
-        """Runs a step. When it raises, each sequence is run alone, so that only those to blame fail."""
-        try:
-            return self._runner.execute(scheduled)
-        except Exception as error:
-            logger.exception("a step of %d sequences raised", len(scheduled))
-            if len(scheduled) == 1:
-                return [SequenceResult(error=f"the step raised {type(error).__name__}: {error}")]
-        results = []
-        for entry in scheduled:
-            results += self._execute((entry,))
-        return results
 
 
 def _cancelled(leg: Leg, choice_indices: tuple[int, ...]) -> LegEnded:

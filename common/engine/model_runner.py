@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
@@ -19,6 +20,7 @@ from common.request import TokenLogprob
 
 # Rows whose logits are held at once for prompt logprobs: 128 rows of 49,152 float32 are 25 MB.
 PROMPT_LOGITS_ROWS = 128
+NOT_FINITE = "the model computed numbers that are not finite"
 
 
 class ModelRunner:
@@ -39,17 +41,18 @@ class ModelRunner:
         """One result per scheduled sequence, in order."""
         batch = self._batches.build(scheduled)
         hidden = self._model(batch, self.kv_cache)  # [num_tokens, hidden_size]
+        broken = _broken(hidden, batch.query_start_loc_cpu)
         prompt_logprobs = [
             self._prompt_logprobs(entry, hidden, first_row)
             for entry, first_row in zip(scheduled, batch.query_start_loc_cpu, strict=False)
         ]
         sampling = [entry for entry in scheduled if entry.samples]
-        tokens, broken = self._sample(sampling, hidden, batch.logits_indices)
-        drawn = iter(zip(tokens, broken, strict=True))
+        tokens, broken_logits = self._sample(sampling, hidden, batch.logits_indices)
+        drawn = iter(zip(tokens, broken_logits, strict=True))
         results = []
-        for entry, logprobs in zip(scheduled, prompt_logprobs, strict=True):
-            entry_tokens, is_broken = next(drawn) if entry.samples else ((), False)
-            error = "the model's logits are not finite" if is_broken else None
+        for entry, logprobs, is_broken in zip(scheduled, prompt_logprobs, broken, strict=True):
+            entry_tokens, has_broken_logits = next(drawn) if entry.samples else ((), False)
+            error = NOT_FINITE if is_broken or has_broken_logits else None
             results.append(SequenceResult(entry_tokens, logprobs, error))
         return results
 
@@ -97,3 +100,16 @@ class ModelRunner:
             with single_thread(logits.device):
                 logprobs += token_logprobs(logits, predicted, [num_top] * len(predicted))
         return tuple(logprobs)
+
+
+def _broken(hidden: torch.Tensor, query_start_loc: Sequence[int]) -> list[bool]:
+    """By sequence, whether a hidden state is not finite; hidden is [num_tokens, hidden_size].
+
+    A token's hidden state depends on its own keys and values in every layer, so that where it is finite, they are.
+    """
+    with single_thread(hidden.device):
+        greatest = torch.linalg.vector_norm(hidden, ord=float("inf"), dim=-1)  # [num_tokens]
+        finite = greatest.isfinite().cpu().numpy()
+    if finite.all():
+        return [False] * (len(query_start_loc) - 1)
+    return [not finite[start:end].all() for start, end in pairwise(query_start_loc)]

@@ -114,6 +114,13 @@ class StepResult:
     handed_over: list[HandedOver] = field(default_factory=list)
     num_scheduled_tokens: int = 0
 
+    def add(self, part: StepResult) -> None:
+        """Takes in what one sequence brought."""
+        self.tokens += part.tokens
+        self.ends += part.ends
+        self.computed += part.computed
+        self.handed_over += part.handed_over
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:

@@ -112,4 +112,6 @@ class Worker:
             self._publish(report.cache_events)
         for listener in self._listeners:
             listener.on_report(report)
-        self.hub.deliver(report.result.tokens, report.result.ends, self.load_report(), report.tallies)
+        result = report.result
+        for failed in self.hub.deliver(result.tokens, result.ends, self.load_report(), report.tallies):
+            self.cancel(LegKey(failed.request_id, failed.attempt), failed.choice_indices)

@@ -10,7 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from common.config import DType, EngineConfig
 from common.engine.build import BuiltEngine, build_engine
-from common.engine.results import HandedOver, LegStart, TokenOutput
+from common.engine.results import HandedOver, LegEndReason, LegStart, TokenOutput
+from common.errors import Status
 from common.request import Leg
 from tests.support.engine import make_leg
 
@@ -218,6 +219,77 @@ def test_sampled_penalised_and_logged_choices_are_the_same_after_a_swap(model_fo
         for one, other in zip(swapped.logprobs, undisturbed.logprobs, strict=True):
             assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
             assert (one.rank, [top.token_id for top in one.top]) == (other.rank, [top.token_id for top in other.top])
+
+
+POISON_TOKEN = 5
+
+
+@pytest.fixture(scope="module")
+def poisoned_folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model, but for one token whose embedding is not a number."""
+    folder = tmp_path_factory.mktemp("poisoned")
+    model = LlamaForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[POISON_TOKEN] = float("nan")
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("position", [0, 20, 63])
+@pytest.mark.parametrize("max_num_batched_tokens", [16, 512])
+def test_numbers_that_are_not_finite_fail_their_request_alone_and_stay_out_of_the_cache(
+    poisoned_folder: Path, expected: dict[tuple[str, int], list[int]], position: int, max_num_batched_tokens: int
+) -> None:
+    built = build(poisoned_folder, max_num_batched_tokens=max_num_batched_tokens, num_blocks=40)
+    legs = [leg for leg in greedy_legs(PROMPTS) if POISON_TOKEN not in expected[leg.request_id, 0]]
+    legs = [leg for leg in legs if POISON_TOKEN not in leg.prompt_token_ids]
+    assert len(legs) >= 4
+    prompt = list(make_prompt(64, seed=3))
+    poisoned = make_leg(
+        [*prompt[:position], POISON_TOKEN, *prompt[position + 1 :]],
+        request_id="poisoned",
+        **{"choices": 2, "logprobs": 1, "prompt_logprobs": 1},
+    )
+    for leg in (poisoned, *legs):
+        built.engine.submit(leg)
+    tokens, ends = [], []
+    while built.engine.has_work():
+        step = built.engine.step()
+        tokens += step.tokens
+        ends += step.ends
+    (end,) = ends
+    assert (end.request_id, end.reason, end.status) == ("poisoned", LegEndReason.FAILED, Status.INTERNAL)
+    assert "not finite" in end.message
+    outputs = tokens_by_choice(tokens)
+    assert outputs == {(leg.request_id, 0): expected[leg.request_id, 0] for leg in legs}
+    # Its prompt up to there may be cached, but nothing of what was not finite.
+    probe = replace(poisoned, request_id="again", sampling=replace(poisoned.sampling, prompt_logprobs=None))
+    before = built.engine.load().prefix_hit_tokens
+    built.engine.submit(probe)
+    while built.engine.has_work():
+        built.engine.step()
+    assert built.engine.load().prefix_hit_tokens - before <= position
+    # The blocks with those numbers are given out again, and hurt nobody.
+    built.engine.reset_prefix_cache()
+    assert run(built, legs) == outputs
+
+
+def test_a_request_that_forbids_every_token_fails_with_a_reason(model_folder: Path) -> None:
+    built = build(model_folder)
+    stops = tuple(range(VOCAB_SIZE))
+    leg = make_leg(make_prompt(7), min_tokens=4, max_tokens=8)
+    object.__setattr__(leg.sampling, "stop_token_ids", stops)  # more than a request may name
+    other = make_leg(make_prompt(7), request_id="other", max_tokens=8)
+    built.engine.submit(leg)
+    built.engine.submit(other)
+    ends, tokens = [], []
+    while built.engine.has_work():
+        step = built.engine.step()
+        ends += step.ends
+        tokens += step.tokens
+    assert [(end.request_id, end.status) for end in ends] == [("r", Status.INTERNAL)]
+    assert "leaves no token to draw" in ends[0].message
+    assert {output.request_id for output in tokens} == {"other"}
 
 
 def test_logprobs_of_prompt_and_outputs_are_the_models(model_folder: Path, reference: LlamaForCausalLM) -> None:
