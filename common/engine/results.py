@@ -17,7 +17,7 @@ class Reservation:
     """Room for a transfer's blocks, and where they go. `credit_tokens` counts those and the outputs expected."""
 
     reservation_id: str
-    maps: tuple[GroupMap, ...]
+    maps: tuple[GroupMap, ...] | None  # None: told by `Engine.map_reservation`
     credit_tokens: int
     cached_blocks: int
     num_tokens: int  # tokens whose KV must be there at commit
