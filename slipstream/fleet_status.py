@@ -49,7 +49,7 @@ class WorkerStatus:
     worker_id: str
     incarnation: int
     role: str  # prefill, decode, both
-    state: str  # starting, ready, draining
+    state: str  # starting, ready, draining; told by a router, too: not_ready, removed, dead
     model: str
     address: str  # host:port
     reachable: bool

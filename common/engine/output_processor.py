@@ -155,7 +155,8 @@ class OutputProcessor:
         start = self._start(sequence, now)
         step.tokens.append(_output(sequence, sequence.choice_indices[0], first_index, token, stop, start))
         if stop is not None:
-            self._forecast.observe(sequence.num_output_tokens)
+            if not sequence.leg.canary:
+                self._forecast.observe(sequence.num_output_tokens)
             self.end(sequence)
 
     def _divide(self, sequence: Sequence, tokens: tuple[SampledToken, ...], step: StepResult, now: float) -> None:

@@ -41,7 +41,9 @@ COLUMNS = (
 def status(sources: Sources, as_json: bool, watch: float | None) -> int:
     """Print the fleet as a router sees it: each worker's role, state, KV blocks, batch, queue and prefix hit rate.
 
-    Workers that the router found but can't use are in it too, as refused, with the reason below the table.
+    A worker that is connected but gives no answers is not ready; one that left after a drain is removed, one that was
+    lost without a word is dead: both are told for ten minutes. Workers that the router found but can't use are in it
+    too, as refused, with the reason below the table.
 
     \b
     Examples:
@@ -111,7 +113,7 @@ def _cells(worker: WorkerStatus) -> tuple[str, ...]:
     return (
         worker.worker_id,
         worker.role,
-        worker.state if worker.reachable else "unreachable",
+        _state(worker),
         worker.model,
         f"{load.num_used_blocks}/{load.num_blocks}",
         str(load.num_cached_blocks),
@@ -122,3 +124,9 @@ def _cells(worker: WorkerStatus) -> tuple[str, ...]:
         worker.backend,
         worker.address,
     )
+
+
+def _state(worker: WorkerStatus) -> str:
+    """A worker that was found, but that the router could not reach yet, says of itself what does not count."""
+    gone = worker.state in ("removed", "dead")
+    return worker.state.replace("_", " ") if worker.reachable or gone else "unreachable"

@@ -6,15 +6,18 @@ import pytest
 
 from common.engine.results import LegEnded, LegEndReason, TokenOutput
 from common.errors import Status
-from common.request import FinishReason, RequestId, TokenLogprob
+from common.request import FinishReason, LegKey, RequestId, TokenLogprob
 from common.worker.attach_hub import AttachHub, RouterStream
 from protos import worker_pb2
-from tests.support.engine import make_leg
 
 
 @pytest.fixture
 def hub() -> AttachHub:
     return AttachHub()
+
+
+def own(hub: AttachHub, request_id: str, router_id: str, choice_indices: tuple[int, ...] = (0,)) -> None:
+    hub.own(LegKey(RequestId(request_id), 1), choice_indices, router_id)
 
 
 def tokens(request_id: str, choice_index: int = 0, **changes: object) -> TokenOutput:
@@ -30,9 +33,9 @@ def received(stream: RouterStream) -> worker_pb2.StepOutput:
 
 async def test_tokens_that_can_not_be_encoded_fail_their_choice_alone(hub: AttachHub) -> None:
     streams = [hub.attach(name) for name in ("one", "two")]
-    hub.own(make_leg([1], request_id="poison", choices=2), "one")
-    hub.own(make_leg([1], request_id="fine"), "one")
-    hub.own(make_leg([1], request_id="elsewhere"), "two")
+    own(hub, "poison", "one", choice_indices=(0, 1))
+    own(hub, "fine", "one")
+    own(hub, "elsewhere", "two")
     broken = TokenLogprob(token_id=-1, logprob=0.0, rank=1)
     failed = hub.deliver(
         [tokens("poison", 1, logprobs=(broken,)), tokens("poison", 0), tokens("fine"), tokens("elsewhere")],
@@ -55,7 +58,7 @@ async def test_tokens_that_can_not_be_encoded_fail_their_choice_alone(hub: Attac
 
 async def test_an_error_that_quotes_anything_can_be_told(hub: AttachHub) -> None:
     stream = hub.attach("one")
-    hub.own(make_leg([1], request_id="poison"), "one")
+    own(hub, "poison", "one")
     end = LegEnded(
         request_id=RequestId("poison"),
         attempt=1,

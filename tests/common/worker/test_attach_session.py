@@ -150,7 +150,7 @@ async def test_a_leg_that_nobody_foresaw_is_refused_and_the_stream_goes_on(hub: 
                 raise RuntimeError("unforeseen")
 
     router = Router()
-    stream = await attach(AttachSession(hub, Exploding(), worker_pb2.WorkerRegistration), router)
+    stream = await attach(AttachSession(hub, Exploding(), worker_pb2.WorkerRegistration, lease_s=LEASE_S), router)
     router.outgoing.put_nowait(submit("poison"))
     router.outgoing.put_nowait(submit("fine"))
     await asyncio.sleep(0.01)
