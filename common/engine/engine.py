@@ -200,7 +200,8 @@ class Engine:
         return None
 
     def step(self) -> StepResult:
-        """Schedules, runs and takes in one step. Never raises for a request's sake."""
+        """Schedules, runs and takes in one step. Never raises for a request's sake; EngineError when nothing can be
+        computed any more."""
         for sequence in self._registry.pop_expired(self._clock()):
             self._ends.append(
                 self._outputs.end_early(

@@ -9,7 +9,7 @@ from common.engine.results import LegEnded, LegEndReason
 from common.engine.sampled_token import SampledToken, SequenceResult
 from common.engine.scheduler_config import SchedulerConfig
 from common.engine.scheduler_output import ScheduledSequence
-from common.errors import Status
+from common.errors import EngineError, Status
 from common.request import Leg, RequestId
 from tests.support.engine import HashEngine, expected_outputs, make_leg
 
@@ -142,6 +142,21 @@ def test_nobody_reuses_what_the_failed_step_computed(change: Change) -> None:
     host.run()
     assert host.engine.load().prefix_hit_tokens == 0
     assert host.outputs[leg.request_id, 0] == expected_outputs(leg, 0, host.max_model_len)
+
+
+@pytest.mark.parametrize("num_requests", [1, 3])
+def test_a_runner_that_computes_nothing_any_more_is_no_request_s_fault(num_requests: int) -> None:
+    host = HashEngine()
+    for index in range(num_requests):
+        host.engine.submit(make_leg(range(12), request_id=f"r{index}"))
+    host.step()
+
+    def lose_the_device(scheduled: Sequence[ScheduledSequence]) -> None:
+        raise RuntimeError("the device is lost")
+
+    host.runner.before_execute = lose_the_device
+    with pytest.raises(EngineError, match=r"can't compute anything any more.*the device is lost"):
+        host.engine.step()
 
 
 def test_a_runner_that_loses_a_result_is_asked_for_each_alone() -> None:
