@@ -1,17 +1,15 @@
-"""When a source asks where its blocks go: late, since a place that waits for KV is memory that nobody uses."""
+"""Which of a worker's legs should ask now where their blocks go, by its reports and by what transfers took."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.cost import StepTimes
+from common.cost import StepTimes, is_time_to_map
 from common.engine.results import BlocksComputed
 from common.kv.spec import KVCacheSpec
 from common.request import LegKey
 from common.worker.engine_thread import StepReport
 
-# Asked for earlier than the transfer needs by this factor: rates waver, and the last chunk should hide the most.
-MARGIN = 1.25
 # Of no link in particular, until transfers have been measured.
 ASSUMED_BYTES_PER_S = 1e9
 # How much of the measured rate one further transfer is.
@@ -29,9 +27,7 @@ class _Watched:
 class MapTiming:
     """Owned by the event loop. `chunk_tokens` is what a step computes at most.
 
-    A leg is due when what is left to compute after its next chunk takes no longer than moving its blocks. Reports come
-    once a step, so that is the last moment at which the transfer can still hide behind computing. One that waits is
-    due when the next step reaches it and computes all of it.
+    A leg that is being computed is looked at with each report, one that waits when the next step is to reach it.
     """
 
     def __init__(self, spec: KVCacheSpec, chunk_tokens: int) -> None:
@@ -82,8 +78,10 @@ class MapTiming:
         return due
 
     def _is_due(self, watched: _Watched, times: StepTimes) -> bool:
-        num_later = watched.num_tokens - watched.num_computed_tokens - self._chunk_tokens
-        if num_later <= 0:
-            return True
-        later_s = times.prefill_s(num_later, watched.num_tokens - num_later, self._chunk_tokens)
-        return later_s <= MARGIN * watched.num_tokens * self._bytes_per_token / self._bytes_per_s
+        return is_time_to_map(
+            num_tokens=watched.num_tokens,
+            num_computed_tokens=watched.num_computed_tokens,
+            chunk_tokens=self._chunk_tokens,
+            times=times,
+            transfer_s=watched.num_tokens * self._bytes_per_token / self._bytes_per_s,
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from common.config import Role
+from common.errors import NotFoundError
 from slipstream.client import Client
 from slipstream.launcher import Cluster, ClusterWorker
 from tests.support.small_cluster import assert_nothing_left, small_cluster_config, worker_load
@@ -87,6 +90,23 @@ def test_what_a_decode_worker_decodes_moves_on(cluster: Cluster, client: Client,
     left = [worker for worker in cluster.workers if worker.id != stopped[0].id]
     assert sum(worker_load(worker).num_prefilled_tokens for worker in left) <= num_prefilled[0], "it was computed again"
     assert_nothing_left(cluster, except_for=(stopped[0].id,))
+
+
+def test_a_drained_worker_runs_on_idle_until_it_is_told_otherwise(cluster: Cluster, client: Client) -> None:
+    first, other = of_role(cluster, Role.DECODE)
+    command = [sys.executable, "-m", "slipstream", "drain", first.id, "--target", cluster.grpc_addresses[0]]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == f"{first.id} is drained: nothing is left on it\n"
+    decoded_by = {client.generate([number] * 40, max_tokens=3).route.decode_worker for number in range(6)}
+    assert decoded_by == {other.id}
+    states = {worker.worker_id: worker.state for worker in client.status().workers}
+    assert (states[first.id], states[other.id]) == ("draining", "ready")
+    assert client.drain(other.id) == 0
+    subprocess.run([*command, "--undo"], timeout=60, check=True)
+    decoded_by = {client.generate([number] * 40, max_tokens=3).route.decode_worker for number in range(6, 12)}
+    assert decoded_by == {first.id}
+    with pytest.raises(NotFoundError, match="there are: decode-0, decode-1, prefill-0, prefill-1"):
+        client.drain("decode-7")
 
 
 def test_what_waits_at_a_prefill_worker_is_computed_elsewhere(cluster: Cluster, client: Client) -> None:
