@@ -76,6 +76,11 @@ class EngineConfig:
     kv_memory_share: float = setting(
         0.4, "share of the free memory that KV caches take, above 0 to 0.95, when kv-memory is not given"
     )
+    swap_space: str | None = setting(
+        None,
+        "host memory of a worker for the KV of requests that must give way when its KV cache is full, such as 4GB; 0: "
+        "none, they are computed anew; default: a quarter of the KV cache's, at most 4GiB",
+    )
     num_threads: int | None = setting(None, "CPU threads of a worker; default: as many as it has cores")
     device: str = setting("auto", "cpu, cuda or cuda:N; auto: cuda when there is one, else cpu")
     attention_backend: str = setting("auto", "code that computes attention; auto: torch", choices=ATTENTION_BACKENDS)
@@ -92,6 +97,8 @@ class EngineConfig:
             raise ConfigError("kv_memory_share", f"must be above 0 and at most 0.95, is {self.kv_memory_share}")
         if self.kv_memory is not None:
             parse_bytes("kv_memory", self.kv_memory)
+        if self.swap_space is not None:
+            parse_bytes("swap_space", self.swap_space, least=0)
         if not _DEVICE.fullmatch(self.device):
             raise ConfigError("device", f"must be auto, cpu, cuda or cuda:N, is {self.device!r}")
         check_choice("attention_backend", self.attention_backend, ATTENTION_BACKENDS)
@@ -204,7 +211,7 @@ class RouterConfig:
             )
 
 
-def parse_bytes(field_name: str, text: str) -> int:
+def parse_bytes(field_name: str, text: str, *, least: int = 1) -> int:
     """Bytes of '512MiB', '4GB', '1073741824'. Raises ConfigError that names the field."""
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None or match["unit"] not in _UNITS:
@@ -213,7 +220,7 @@ def parse_bytes(field_name: str, text: str) -> int:
             f"must be bytes, or kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 4GB, is {text!r}",
         )
     size = int(float(match["number"]) * _UNITS[match["unit"]])
-    if size <= 0:
+    if size < least:
         raise ConfigError(field_name, f"must be above 0, is {text!r}")
     return size
 

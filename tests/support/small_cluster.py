@@ -68,6 +68,7 @@ def assert_nothing_left(
             for worker_id, report in reports.items()
             if report.num_used_blocks
             or report.num_quarantined_blocks
+            or report.num_used_host_blocks
             or report.num_reservations
             or report.num_requests
             or report.num_free_blocks != report.num_blocks
