@@ -26,6 +26,10 @@ LOCAL_PREFILL_HELP = (
     "cheaper than a prefill worker and a transfer; 0: never"
 )
 DRAIN_HELP = "seconds after SIGTERM in which a worker finishes its requests, or moves them to other workers"
+PROBE_HELP = (
+    "seconds between the generations of two tokens by which a router that is ready checks that answers still come; 0: "
+    "never again"
+)
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -191,6 +195,7 @@ class RouterConfig:
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     max_num_requests: int = setting(1024, "requests at the same time at most; more are refused")
     max_attempts: int = setting(4, "times that one request is tried at most, when workers fail it")
+    probe_interval_s: float = setting(5.0, PROBE_HELP)
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
 
     def __post_init__(self) -> None:
@@ -198,6 +203,7 @@ class RouterConfig:
         _check_port("http_port", self.http_port)
         for name in ("min_workers", "max_num_requests", "max_attempts", "text_threads"):
             _check_positive(name, getattr(self, name))
+        check_probe_interval(self.probe_interval_s)
         if self.max_local_prefill_tokens < 0:
             raise ConfigError("max_local_prefill_tokens", f"must be at least 0, is {self.max_local_prefill_tokens}")
         if self.grpc_port and self.grpc_port == self.http_port:
@@ -231,6 +237,12 @@ def check_stride(index: IndexConfig, engine: EngineConfig) -> None:
         raise ConfigError(
             "index_stride", f"must be a multiple of block_size {engine.block_size}, is {index.index_stride}"
         )
+
+
+def check_probe_interval(probe_interval_s: float) -> None:
+    """Raises ConfigError."""
+    if probe_interval_s < 0:
+        raise ConfigError("probe_interval_s", f"must be at least 0, is {probe_interval_s:g}")
 
 
 def check_host_port(name: str, text: str) -> None:

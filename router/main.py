@@ -128,7 +128,13 @@ async def _serve(config: RouterConfig) -> int:
             metrics=metrics,
             max_num_requests=config.max_num_requests,
         )
-        readiness = Readiness(core, fleet, config.min_workers, announce=server.set_serving)
+        readiness = Readiness(
+            core,
+            fleet,
+            config.min_workers,
+            announce=server.set_serving,
+            probe_interval_s=config.probe_interval_s,
+        )
         tasks.start(_watch_index(lookup, metrics), "index state")
         stack.callback(tasks.cancel)
         started_s = time.monotonic()

@@ -20,9 +20,8 @@ from router.worker_handle import WorkerHandle
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 0.25
-PROBE_INTERVAL_S = 5.0
 PROBE_DEADLINE_S = 15.0
-# Pairs that must fail one after the other before a service that was ready is not ready any more.
+# Pairs, where there are so many, that must fail in a row before a service that was ready is not ready any more.
 MAX_PAIRS = 3
 # Two tokens: with one, nothing would be handed over to decode.
 PROBE_TOKENS = 2
@@ -48,7 +47,7 @@ class Readiness:
     """Probes one pair of workers after the other, until one answers and from then on. Owned by the event loop.
 
     `announce` is called with each change of `ready`, which is false at first. A worker learns nothing of it; its handle
-    keeps whether it answered.
+    keeps whether it answered. With `probe_interval_s` 0 a router that is ready probes no more.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Readiness:
         min_workers: int,
         announce: Announce,
         *,
-        probe_interval_s: float = PROBE_INTERVAL_S,
+        probe_interval_s: float,
         probe_deadline_s: float = PROBE_DEADLINE_S,
     ) -> None:
         self._generator = generator
@@ -84,7 +83,7 @@ class Readiness:
         while True:
             if not self._fleet.usable(Role.DECODE):
                 await self._set_ready(False, "no worker that decodes is up")
-            elif not self.ready or time.monotonic() >= self._next_probe_s:
+            elif not self.ready or (self._probe_interval_s and time.monotonic() >= self._next_probe_s):
                 await self._probe_pairs()
                 self._next_probe_s = time.monotonic() + self._probe_interval_s
             await asyncio.sleep(INTERVAL_S)
@@ -100,12 +99,9 @@ class Readiness:
         return sum(handle.usable for handle in self._fleet.workers())
 
     async def _probe_pairs(self) -> None:
-        """One answer is enough; a fleet that was ready is asked several times before it is not."""
+        """One answer is enough; of a fleet that was ready several pairs are asked before it is not."""
         reason = ""
-        for _ in range(MAX_PAIRS if self.ready else 1):
-            pair = self._next_pair()
-            if pair is None:
-                return
+        for pair in self._next_pairs(MAX_PAIRS if self.ready else 1):
             failure = await self._probe(pair)
             if failure is None:
                 await self._set_ready(True, "")
@@ -113,19 +109,24 @@ class Readiness:
             reason = reason or failure
         await self._set_ready(False, f"the probe failed: {reason}")
 
-    def _next_pair(self) -> Pair | None:
+    def _next_pairs(self, max_pairs: int) -> list[Pair]:
         """Each worker in turn, and in time each with each."""
         decode = self._fleet.usable(Role.DECODE)
         prefill = [handle for handle in self._fleet.usable(Role.PREFILL) if handle.info.role is Role.PREFILL]
-        if not decode:
-            return None
-        number = self._num_probes
-        self._num_probes += 1
+        num_pairs = min(max_pairs, max(1, len(prefill)) * len(decode))
+        numbers = range(self._num_probes, self._num_probes + num_pairs)
+        self._num_probes += num_pairs
         if not prefill:
-            return Pair(None, decode[number % len(decode)])
-        # Both sides go round at once; after a round in common one is shifted.
-        shift = number // math.lcm(len(prefill), len(decode))
-        return Pair(prefill[number % len(prefill)], decode[(number + shift) % len(decode)])
+            return [Pair(None, decode[number % len(decode)]) for number in numbers]
+        # Both sides go round at once; where that never brings some together, one is shifted after each common round.
+        round_length, num_shifts = math.lcm(len(prefill), len(decode)), math.gcd(len(prefill), len(decode))
+        return [
+            Pair(
+                prefill[number % len(prefill)],
+                decode[(number + number // round_length % num_shifts) % len(decode)],
+            )
+            for number in numbers
+        ]
 
     async def _probe(self, pair: Pair) -> str | None:
         """Why no answer came; None when one did, or when the pair was too busy with others to give it."""
@@ -135,7 +136,7 @@ class Readiness:
                 pass
         except SlipstreamError as error:
             works = [
-                handle.load_report.num_generated_tokens > earlier + PROBE_TOKENS
+                handle.load_report.num_generated_tokens > earlier
                 for handle, earlier in zip(pair.workers, before, strict=True)
             ]
             for handle, at_work in zip(pair.workers, works, strict=True):

@@ -183,6 +183,7 @@ def cluster_config(spec: FleetSpec, workload: Workload) -> ClusterConfig:
         role=Role.BOTH if spec.both else None,
         engine=engine,
         decode_engine=few if spec.short_of_blocks else None,
+        probe_interval_s=0,  # the workers' counters are to be the cases' own
         grpc_port=0,
         http_port=0,
     )

@@ -80,12 +80,13 @@ class OutputProcessor:
         # Nothing before it was in doubt: what is registered others will reuse.
         end = entry.start + entry.num_tokens
         self._kv.register_computed(sequence.table, sequence.token_ids, end)
-        self.num_prefilled_tokens += max(0, min(end, sequence.num_prompt_tokens) - entry.start)
+        if not sequence.leg.canary:
+            self.num_prefilled_tokens += max(0, min(end, sequence.num_prompt_tokens) - entry.start)
+            self.num_generated_tokens += len(result.tokens)
         if sequence.hand_over:
             self._report_blocks(sequence, end, step)
         if not entry.samples:
             return
-        self.num_generated_tokens += len(result.tokens)
         if sequence.is_single:
             self._continue(sequence, result.tokens[0], step, now)
         else:

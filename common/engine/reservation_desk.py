@@ -109,8 +109,9 @@ class ReservationDesk:
             raise OverloadedError(f"no room for the KV of {len(token_ids)} tokens")
         reserved.is_mapped = True
         reserved.num_present_blocks = cached_tokens // self._kv.block_size
-        self._scheduler.prefix_query_tokens += len(token_ids)
-        self._scheduler.prefix_hit_tokens += cached_tokens
+        if not reserved.leg.canary:
+            self._scheduler.prefix_query_tokens += len(token_ids)
+            self._scheduler.prefix_hit_tokens += cached_tokens
 
     def _will_fit(self, reserved: ReservedLeg, num_cached: int, map_after_s: float) -> bool:
         needs = [

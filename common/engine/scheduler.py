@@ -188,8 +188,9 @@ class Scheduler:
         )
         if cached_tokens is None:
             return False
-        self.prefix_query_tokens += num_tokens
-        self.prefix_hit_tokens += cached_tokens
+        if not sequence.leg.canary:
+            self.prefix_query_tokens += num_tokens
+            self.prefix_hit_tokens += cached_tokens
         sequence.num_computed_tokens = cached_tokens
         if sequence.cached_tokens is None:
             sequence.cached_tokens = min(cached_tokens, sequence.num_prompt_tokens)
