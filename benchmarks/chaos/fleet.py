@@ -188,14 +188,17 @@ class Fleet:
                 status = await self.admin(name).Status(request, timeout=RPC_TIMEOUT_S)
                 if status.router.index_degraded:
                     return f"{name} has lost the index"
-                seen = {worker.worker_id: worker for worker in status.workers}
                 for worker_id in self.workers:
-                    worker = seen.get(worker_id)
                     own = (await self.admin(worker_id).Status(request, timeout=RPC_TIMEOUT_S)).workers[0]
-                    if worker is None or not worker.reachable or worker.incarnation != own.incarnation:
-                        return f"{name} does not reach {worker_id}"
-                    if worker.state != layout_pb2.WORKER_STATE_READY:
-                        return f"{worker_id} is not ready"
+                    # Former lives may be listed, too.
+                    if not any(
+                        worker.worker_id == worker_id
+                        and worker.incarnation == own.incarnation
+                        and worker.reachable
+                        and worker.state == layout_pb2.WORKER_STATE_READY
+                        for worker in status.workers
+                    ):
+                        return f"{worker_id} is not ready for {name}"
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
         return None
