@@ -106,7 +106,8 @@ class Attack:
 
     async def _await_drained(self, process: Process) -> None:
         if not await process.wait_end(DRAIN_TIMEOUT_S):
-            self.faults.append(f"{process.name} has not drained after {DRAIN_TIMEOUT_S:g} s")
+            held = "; ".join(await self._fleet.held(process.name)) or "and holds nothing"
+            self.faults.append(f"{process.name} has not drained after {DRAIN_TIMEOUT_S:g} s: {held}")
             process.kill()
         elif process.exit_code != 0:
             self.faults.append(f"{process.name} drained with exit code {process.exit_code}")

@@ -152,17 +152,19 @@ class Fleet:
     async def wait_idle(self) -> list[str]:
         """Until nothing is held anywhere; what still is after IDLE_TIMEOUT_S, and books that contradict themselves."""
         deadline_s = time.monotonic() + IDLE_TIMEOUT_S
-        while left := [line for lines in await asyncio.gather(*map(self._held, self.workers)) for line in lines]:
+        while left := [line for lines in await asyncio.gather(*map(self.held, self.workers)) for line in lines]:
             if time.monotonic() > deadline_s:
                 return left
             await asyncio.sleep(0.1)
         return []
 
-    async def _held(self, name: str) -> list[str]:
+    async def held(self, name: str) -> list[str]:
+        """What a worker still holds, and how its books contradict themselves; nothing when it is idle."""
         admin = self.admin(name)
         try:
             books = await admin.CheckIntegrity(admin_pb2.CheckIntegrityRequest(), timeout=RPC_TIMEOUT_S)
             tickets = (await admin.ListTickets(admin_pb2.ListTicketsRequest(), timeout=RPC_TIMEOUT_S)).tickets
+            requests = (await admin.ListRequests(admin_pb2.ListRequestsRequest(), timeout=RPC_TIMEOUT_S)).requests
         except grpc.aio.AioRpcError as error:
             return [f"{name}: {error.code().name}: {error.details()}"]
         open_states = (
@@ -176,7 +178,7 @@ class Fleet:
             "blocks in use": books.num_blocks - books.num_free_blocks,
             "blocks in quarantine": books.num_quarantined_blocks,
             "reservations": books.num_reservations,
-            "requests": books.num_requests,
+            f"requests ({', '.join(one.request_id for one in requests)})": books.num_requests,
             "open tickets": num_tickets,
         }
         return [f"{name} holds {count} {what}" for what, count in held.items() if count]
