@@ -8,6 +8,7 @@ from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine
 from common.errors import ConfigError
 from common.kv.ticket_table import TicketTable
+from common.net.tls import TlsIdentity
 from common.transport.grpc_receiver import SERVICE_NAME, GrpcReceiver
 from common.worker.attach_session import AttachSession
 from common.worker.host import RoleParts, run_worker
@@ -25,7 +26,11 @@ def run(config: WorkerConfig) -> int:
         raise ConfigError("role", f"must be decode or both, is {config.role.value}")
 
     def make_role(
-        worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+        worker: Worker,
+        blocks: PoolBlocks,
+        built: BuiltEngine,
+        registration: RegistrationServicer,
+        tls: TlsIdentity | None,
     ) -> RoleParts:
         table = TicketTable(spec=built.kv_cache.spec, lease_s=config.lease_s)
         arrivals = Arrivals(worker, table)

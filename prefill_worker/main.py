@@ -8,6 +8,7 @@ import grpc
 
 from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine
+from common.net.tls import TlsIdentity
 from common.transport.channels import PeerChannels
 from common.worker.attach_session import AttachSession
 from common.worker.host import RoleParts, run_worker
@@ -24,8 +25,14 @@ def run(config: WorkerConfig) -> int:
     return run_worker(dataclasses.replace(config, role=Role.PREFILL), _make_role)
 
 
-def _make_role(worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer) -> RoleParts:
-    channels = PeerChannels()
+def _make_role(
+    worker: Worker,
+    blocks: PoolBlocks,
+    built: BuiltEngine,
+    registration: RegistrationServicer,
+    tls: TlsIdentity | None,
+) -> RoleParts:
+    channels = PeerChannels(tls)
     hand_over = HandOver(worker, blocks, channels)
 
     def add_services(server: grpc.aio.Server, session: AttachSession) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from common.errors import OverloadedError
+from router.access.tenant_limits import TenantLease, TenantLimits
 from router.admission import Admission, AdmittedRequest
 from router.answer import Answer
 from router.conductor import Conductor, Means
@@ -29,6 +30,7 @@ class RouterCore:
         means: Means,
         metrics: RouterMetrics,
         max_num_requests: int,
+        limits: TenantLimits | None = None,
     ) -> None:
         self._model_name = model_name
         self._text = text
@@ -37,23 +39,27 @@ class RouterCore:
         self._means = means
         self._metrics = metrics
         self._max_num_requests = max_num_requests
+        self._limits = limits or TenantLimits()
         self._created_s = int(time.time())
         self.num_active_requests = 0
 
     async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
         """See `Generator.generate`."""
-        if self.num_active_requests >= self._max_num_requests:
-            error = OverloadedError(f"{self._max_num_requests} requests are active, which is this router's limit")
+        try:
+            lease = self._enter(command)
+        except OverloadedError as error:
             self._observe(command, None, outcome_of(error))
-            raise error
+            raise
         self.num_active_requests += 1
         self._metrics.request_started(command)
         answer = None
         outcome = outcome_of(asyncio.CancelledError())
         try:
             request = await self._admission.admit(command)
+            lease.charge(len(request.prompt_token_ids))
             answer = Answer(request, self._text)
             async for event in self._conduct(request, answer):
+                lease.charge(sum(len(choice.token_ids) for choice in event.choices))
                 yield event
             outcome = outcome_of(None, answer.choices[0].finish_reason)
         except Exception as error:
@@ -61,6 +67,7 @@ class RouterCore:
             raise
         finally:
             self.num_active_requests -= 1
+            lease.release()
             self._metrics.request_ended(command)
             self._observe(command, answer if answer is not None and answer.finished else None, outcome)
 
@@ -74,6 +81,12 @@ class RouterCore:
                 created_s=self._created_s,
             )
         ]
+
+    def _enter(self, command: GenerateCommand) -> TenantLease:
+        """A place among the router's and among the tenant's requests. Raises OverloadedError."""
+        if self.num_active_requests >= self._max_num_requests:
+            raise OverloadedError(f"{self._max_num_requests} requests are active, which is this router's limit")
+        return self._limits.admit(command.tenant)
 
     def _observe(self, command: GenerateCommand, answer: Answer | None, outcome: str) -> None:
         last = GenerateEvent() if answer is None else answer.last_event()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from common.request import FinishReason, SamplingParams, TokenLogprob
+from router.access.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,10 @@ class RouteHint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateCommand:
-    """One request, as a front end decoded it. Durations are seconds; `deadline_s` counts from arrival."""
+    """One request, as a front end decoded it. Durations are seconds; `deadline_s` counts from arrival.
+
+    `tenant` is whose key came with it; None where no keys are asked for.
+    """
 
     request_id: str
     model: str = ""
@@ -59,6 +63,7 @@ class GenerateCommand:
     tpot_slo_s: float | None = None
     route: RouteHint = field(default_factory=RouteHint)
     cache_salt: str = ""
+    tenant: Tenant | None = None
     return_prompt_token_ids: bool = False
     canary: bool = False
 

@@ -12,8 +12,8 @@ from common.errors import NotFoundError, SlipstreamError
 from protos import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc
 from router.generation import ModelCard
 from slipstream import codec
+from slipstream.caller import Caller
 from slipstream.connection import (
-    CHANNEL_OPTIONS,
     CONTROL_TIMEOUT_S,
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT_S,
@@ -39,14 +39,24 @@ class AsyncClient:
                 print(delta.text, end="")
     """
 
-    def __init__(self, target: str | Sequence[str] = DEFAULT_TARGET, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        target: str | Sequence[str] = DEFAULT_TARGET,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        tls_dir: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
         """`target` is host:port of a router's gRPC API, `timeout_s` the seconds that one call may take.
 
-        Raises ValueError when a target is not host:port.
+        `tls_dir`: a folder with the fleet's ca.crt, and tls.crt and tls.key where routers ask for them; None: no TLS.
+        Raises ValueError when a target is not host:port, ConfigError when the folder can't be used.
         """
         self._targets = Targets(target)
         self._timeout_s = timeout_s
-        self._channels = [grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) for address in self._targets.addresses]
+        caller = Caller.of(tls_dir=tls_dir, api_key=api_key)
+        self._metadata = caller.metadata
+        self._channels = [caller.open_async(address) for address in self._targets.addresses]
         self._inference = [inference_pb2_grpc.InferenceStub(channel) for channel in self._channels]
         self._admin = [admin_pb2_grpc.AdminStub(channel) for channel in self._channels]
 
@@ -110,7 +120,7 @@ class AsyncClient:
     async def _stream(self, request: inference_pb2.GenerateRequest, timeout_s: float) -> AsyncIterator[GenerationDelta]:
         refusals: list[SlipstreamError] = []
         for index in self._targets.in_turn():
-            call: Any = self._inference[index].Generate(request, timeout=timeout_s)
+            call: Any = self._inference[index].Generate(request, timeout=timeout_s, metadata=self._metadata)
             begun = False
             try:
                 async for response in call:
@@ -130,7 +140,8 @@ class AsyncClient:
         refusals: list[SlipstreamError] = []
         for index in self._targets.in_turn():
             try:
-                return await method(index)(request, timeout=min(self._timeout_s, CONTROL_TIMEOUT_S))
+                timeout_s = min(self._timeout_s, CONTROL_TIMEOUT_S)
+                return await method(index)(request, timeout=timeout_s, metadata=self._metadata)
             except grpc.aio.AioRpcError as error:
                 refused = error_of(error, self._targets.addresses[index])
                 if not is_unavailable(error) and not isinstance(refused, NotFoundError):

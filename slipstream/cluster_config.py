@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from common.config import (
+    API_KEYS_HELP,
     LEASE_HELP,
     LOCAL_PREFILL_HELP,
     POLICIES,
     POLICY_HELP,
     EngineConfig,
     IndexConfig,
+    ProcessConfig,
     Role,
     check_choice,
     check_stride,
@@ -28,6 +30,7 @@ class ClusterConfig:
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     # For programs: other settings for the workers of one role. None: `engine`.
     prefill_engine: EngineConfig | None = None
     decode_engine: EngineConfig | None = None
@@ -48,6 +51,7 @@ class ClusterConfig:
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     lease_s: float = setting(10.0, LEASE_HELP)
     start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
+    api_keys: str | None = setting(None, API_KEYS_HELP)
     log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ import grpc
 
 from common.address import check_address
 from common.errors import InvalidRequestError, NotFoundError, SlipstreamError, UnavailableError
+from common.net.handshake import explain_handshake
 from common.net.status import FIELD_KEY, RETRY_AFTER_MS_KEY, error_from_status
 
 DEFAULT_TARGET = "127.0.0.1:50051"
@@ -37,6 +38,10 @@ _LOST = ("Socket closed", "recvmsg:", "sendmsg:", "GOAWAY received", "keepalive 
 
 class RouterUnreachableError(UnavailableError):
     """There is no connection to a router, or it broke."""
+
+
+class HandshakeError(RouterUnreachableError):
+    """A router is there, and the two can't agree on TLS."""
 
 
 class Targets:
@@ -77,6 +82,8 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
     code, details = _code(error), call.details() or ""
     metadata = {str(key): _text(value) for key, value in call.trailing_metadata() or ()}
     if code is grpc.StatusCode.UNAVAILABLE:
+        if (explained := explain_handshake(details)) is not None:
+            return HandshakeError(f"{address}: {explained}")
         failure = _connection_failure(details)
         if failure is not None:
             return RouterUnreachableError(f"{address}: {failure}")
@@ -93,6 +100,8 @@ def none_answers(refusals: Sequence[SlipstreamError]) -> SlipstreamError:
         if isinstance(refused, NotFoundError):
             return refused  # those that answer don't know it
     message = "; ".join(str(refused) for refused in refusals)
+    if any(isinstance(refused, HandshakeError) for refused in refusals):
+        return HandshakeError(message)
     if all(isinstance(refused, RouterUnreachableError) for refused in refusals):
         return RouterUnreachableError(message)
     return UnavailableError(message)

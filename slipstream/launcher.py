@@ -24,6 +24,9 @@ from common.checkpoint import resolve_model
 from common.config import Role
 from common.errors import ConfigError, UnavailableError
 from common.index.server import EmbeddedIndexServer
+from common.net.peer_role import PeerRole
+from common.net.tls import TlsIdentity
+from common.net.tls_folder import load_identity
 from slipstream.child import Child, stop_all
 from slipstream.cluster_config import ClusterConfig
 from slipstream.cluster_plan import ClusterPlan
@@ -76,6 +79,7 @@ class Cluster:
         self._told: dict[str, Mapping[str, Any]] = {}
         self._reported: set[str] = set()
         self._index: EmbeddedIndexServer | None = None
+        self._tls: TlsIdentity | None = None
         # The kernel ends a tethered child with the *thread* that started it: this one lives as long as the cluster,
         # whatever thread calls start().
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster-spawner")
@@ -99,6 +103,8 @@ class Cluster:
         deadline_s = time.monotonic() + self.config.start_timeout_s
         try:
             check_surroundings(self.config)
+            if self.config.process.tls_dir is not None:
+                self._tls = load_identity(self.config.process.tls_dir, PeerRole.ROUTER)
             self._log_dir = self._make_log_dir()
             self._prepare_models()
             if self.index_url is None:
@@ -151,7 +157,7 @@ class Cluster:
 
     @property
     def http_urls(self) -> list[str]:
-        """http://host:port of each router's HTTP API."""
+        """http://host:port of each router's HTTP API, https with TLS."""
         return [str(self._told[name]["http_url"]) for name in self.router_names]
 
     @property
@@ -230,7 +236,7 @@ class Cluster:
 
     def _wait_ready(self, deadline_s: float) -> None:
         for name, url in zip(self.router_names, self.http_urls, strict=True):
-            while (reason := router_readiness(url)) is not None:
+            while (reason := router_readiness(url, self._tls)) is not None:
                 self._check_alive()
                 if time.monotonic() > deadline_s:
                     raise self._too_late(self._children[name], f"is not ready ({reason})")

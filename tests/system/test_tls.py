@@ -1,0 +1,183 @@
+"""A fleet with certificates: it serves, over TLS alone, and only those who have a certificate for what they ask."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+import slipstream
+from common.config import ProcessConfig, Role
+from common.net.peer_role import PeerRole
+from common.net.tls import TlsIdentity
+from common.net.tls_folder import load_identity
+from protos import admin_pb2, admin_pb2_grpc, transfer_pb2, transfer_pb2_grpc, worker_pb2, worker_pb2_grpc
+from slipstream.connection import HandshakeError
+from slipstream.launcher import Cluster
+from tests.support.certificates import make_fleet
+from tests.support.small_cluster import small_cluster_config, worker_of_role
+
+TIMEOUT_S = 10.0
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+ROLE_OF_SERVICE = {"Attach": PeerRole.ROUTER, "Reserve": PeerRole.ROUTER, "Push": PeerRole.WORKER}
+
+
+@pytest.fixture(scope="module")
+def tls_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def foreign_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates of another CA, for the same names."""
+    return make_fleet(tmp_path_factory.mktemp("foreign"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tiny_model: Path, tls_dir: Path) -> Iterator[Cluster]:
+    process = ProcessConfig(tls_dir=str(tls_dir))
+    with Cluster(small_cluster_config(tiny_model, process=process, max_local_prefill_tokens=0)) as cluster:
+        yield cluster
+
+
+def channel_to(address: str, identity: TlsIdentity | None, server: PeerRole) -> grpc.Channel:
+    if identity is None:
+        return grpc.insecure_channel(address)
+    options = [("grpc.ssl_target_name_override", server.dns_name)]
+    return grpc.secure_channel(address, identity.channel_credentials(), options)
+
+
+def code_of(call: Any, *arguments: Any) -> grpc.StatusCode | None:
+    """The status of a call, None when it was answered."""
+    try:
+        answer = call(*arguments, timeout=TIMEOUT_S)
+        if hasattr(answer, "__iter__") and not hasattr(answer, "DESCRIPTOR"):
+            list(answer)
+    except grpc.RpcError as error:
+        code: grpc.StatusCode = error.code()  # type: ignore[attr-defined]
+        return code
+    return None
+
+
+def control_calls(channel: grpc.Channel) -> dict[str, grpc.StatusCode | None]:
+    """What a decode worker answers to each kind of call."""
+    decode, transfer = worker_pb2_grpc.DecodeWorkerStub(channel), transfer_pb2_grpc.KvTransferStub(channel)
+    admin, registration = admin_pb2_grpc.AdminStub(channel), worker_pb2_grpc.RegistrationStub(channel)
+    return {
+        "Attach": code_of(decode.Attach, iter([worker_pb2.AttachRequest()])),
+        "Reserve": code_of(decode.Reserve, worker_pb2.ReserveRequest()),
+        "Abort": code_of(decode.Abort, worker_pb2.AbortRequest(ticket_id="x")),
+        "Release": code_of(decode.Release, worker_pb2.ReleaseRequest(ticket_id="x")),
+        "Map": code_of(decode.Map, worker_pb2.MapRequest(ticket_id="x")),
+        "Push": code_of(transfer.Push, iter([transfer_pb2.PushFrame(payload=b"x")])),
+        "Commit": code_of(transfer.Commit, transfer_pb2.CommitRequest(ticket_id="x")),
+        "Fail": code_of(transfer.Fail, transfer_pb2.FailRequest(ticket_id="x")),
+        "Status": code_of(admin.Status, admin_pb2.StatusRequest()),
+        "ResetPrefixCache": code_of(admin.ResetPrefixCache, admin_pb2.ResetPrefixCacheRequest()),
+        "Describe": code_of(registration.Describe, worker_pb2.DescribeRequest()),
+    }
+
+
+def test_a_fleet_with_certificates_serves(cluster: Cluster, tls_dir: Path) -> None:
+    with slipstream.Client(cluster.grpc_addresses, tls_dir=str(tls_dir)) as client:
+        answer = client.generate([5, 6, 7] * 20, max_tokens=4, temperature=0.0, ignore_eos=True)
+        status = client.status()
+    assert answer.usage.generated_tokens == 4
+    assert answer.route.transferred_blocks > 0  # so KV went from worker to worker, too
+    assert {worker.role for worker in status.workers} == {"prefill", "decode"}
+
+
+@pytest.mark.parametrize("role", [PeerRole.CLIENT, PeerRole.OPERATOR, PeerRole.WORKER, PeerRole.ROUTER])
+def test_a_worker_serves_whom_it_concerns(cluster: Cluster, tls_dir: Path, role: PeerRole) -> None:
+    address = worker_of_role(cluster, Role.DECODE).address
+    with channel_to(address, load_identity(str(tls_dir), role), PeerRole.WORKER) as channel:
+        codes = control_calls(channel)
+    transfer = {"Push", "Commit", "Fail"}
+    keeping = {"Status", "ResetPrefixCache", "Describe"}
+    allowed = {
+        PeerRole.CLIENT: set[str](),
+        PeerRole.OPERATOR: keeping,
+        PeerRole.WORKER: transfer,
+        PeerRole.ROUTER: codes.keys() - transfer,
+    }[role]
+    assert {name for name, code in codes.items() if code is DENIED} == codes.keys() - allowed, codes
+
+
+@pytest.mark.parametrize("caller", ["plain", "no certificate", "foreign certificate"])
+def test_who_has_no_certificate_of_the_ca_calls_nothing(
+    cluster: Cluster, tls_dir: Path, foreign_dir: Path, caller: str
+) -> None:
+    own, foreign = (load_identity(str(one), PeerRole.ROUTER) for one in (tls_dir, foreign_dir))
+    identity = {
+        "plain": None,
+        "no certificate": TlsIdentity(folder=tls_dir, ca=own.ca),
+        "foreign certificate": TlsIdentity(folder=tls_dir, ca=own.ca, certificate=foreign.certificate, key=foreign.key),
+    }[caller]
+    for worker in cluster.workers:
+        with channel_to(worker.address, identity, PeerRole.WORKER) as channel:
+            codes = control_calls(channel)
+        assert set(codes.values()) == {UNAVAILABLE}, codes
+    with channel_to(cluster.grpc_addresses[0], identity, PeerRole.ROUTER) as channel:
+        assert code_of(admin_pb2_grpc.AdminStub(channel).Status, admin_pb2.StatusRequest()) is UNAVAILABLE
+
+
+def test_a_client_may_ask_and_not_see_the_fleet(cluster: Cluster, tls_dir: Path) -> None:
+    with slipstream.Client(cluster.grpc_addresses, tls_dir=str(tls_dir / "client")) as client:
+        assert client.models()[0].id == "tiny"
+        with pytest.raises(slipstream.PermissionDeniedError, match="operator"):
+            client.status()
+
+
+def test_a_client_learns_what_is_wrong(cluster: Cluster, tls_dir: Path, foreign_dir: Path) -> None:
+    with (
+        slipstream.Client(cluster.grpc_addresses, tls_dir=str(foreign_dir)) as client,
+        pytest.raises(HandshakeError, match=r"not of the CA in ca.crt"),
+    ):
+        client.models()
+    with slipstream.Client(cluster.grpc_addresses) as client, pytest.raises(HandshakeError, match="--tls-dir"):
+        client.models()
+
+
+def https(cluster: Cluster, tls_dir: Path, role: PeerRole | None) -> httpx.Client:
+    context = ssl.create_default_context(cafile=str(tls_dir / "ca.crt"))
+    if role is not None:
+        context.load_cert_chain(tls_dir / role / "tls.crt", tls_dir / role / "tls.key")
+    return httpx.Client(base_url=cluster.http_urls[0], verify=context, timeout=TIMEOUT_S)
+
+
+def test_http_asks_for_certificates_too(cluster: Cluster, tls_dir: Path) -> None:
+    assert cluster.http_urls[0].startswith("https://")
+    asked = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 2, "ignore_eos": True}
+    statuses = {}
+    for role in (None, *PeerRole):
+        with https(cluster, tls_dir, role) as client:
+            statuses[role] = (
+                client.post("/v1/completions", json=asked).status_code,
+                client.get("/metrics").status_code,
+                client.get("/ready").status_code,
+            )
+    assert statuses == {
+        None: (401, 401, 200),
+        PeerRole.CLIENT: (200, 403, 200),
+        PeerRole.OPERATOR: (200, 200, 200),
+        PeerRole.WORKER: (403, 403, 200),
+        PeerRole.ROUTER: (403, 403, 200),
+    }
+
+
+def test_commands_take_the_folder(cluster: Cluster, tls_dir: Path) -> None:
+    command = [sys.executable, "-m", "slipstream", "status", "--target", cluster.grpc_addresses[0]]
+    known = subprocess.run([*command, "--tls-dir", str(tls_dir)], capture_output=True, text=True, timeout=60)
+    assert known.returncode == 0, known.stderr
+    assert "decode-0" in known.stdout
+    unknown = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert unknown.returncode == 1
+    assert "--tls-dir" in unknown.stderr and "slipstream up" not in unknown.stderr
