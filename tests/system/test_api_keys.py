@@ -62,9 +62,8 @@ def keyed(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     keys = {name: mint_key() for name in ("a", "b", "ops", "slow", "late")}
     tenants_file = folder / "tenants.toml"
     tenants_file.write_text(tenants_text(keys, slow="requests_per_s = 0.001"))
-    config = small_cluster_config(
-        tiny_model, process=ProcessConfig(tls_dir=str(tls_dir)), api_keys=str(tenants_file), max_local_prefill_tokens=0
-    )
+    process = ProcessConfig(tls_dir=str(tls_dir), log_level="debug")
+    config = small_cluster_config(tiny_model, process=process, api_keys=str(tenants_file), max_local_prefill_tokens=0)
     with Cluster(config) as cluster:
         yield Keyed(cluster, folder / "ca", tenants_file, keys)
 
