@@ -117,6 +117,10 @@ async def _mapped(context: grpc.aio.ServicerContext[Any, Any], method: str, guar
         await context.abort(code_of(error), message_of(error), details_of(error))
     except (grpc.aio.AbortError, grpc.aio.BaseError):
         raise
+    except DecodeError as error:  # of a stream's message: gRPC reads those only when they are asked for
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a message can't be read: {error}")
+    except NotImplementedError:  # a method of the service that this process has no use for
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{method} is not for this process")
     except Exception as error:
         logger.error("%s failed", method, exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}: {error}")
