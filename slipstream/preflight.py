@@ -11,8 +11,7 @@ from common.errors import ConfigError, UnsupportedModelError
 from common.index.reachability import check_index
 from common.model.architecture import ArchitectureConfig
 from common.net.peer_role import PeerRole
-from common.net.tls_folder import load_identity
-from router.access.tenant import read_tenants
+from slipstream.access_check import check_identity, check_tenants
 from slipstream.cluster_config import ClusterConfig
 from slipstream.ports import check_cluster_ports
 
@@ -20,7 +19,8 @@ from slipstream.ports import check_cluster_ports
 def check_surroundings(config: ClusterConfig) -> None:
     """Takes 2 s at most. Raises ConfigError that names the setting and what to do."""
     check_cluster_ports(config)
-    check_access(config)
+    check_identity(config.process, PeerRole.ROUTER, PeerRole.WORKER)
+    check_tenants(config.api_keys)
     if config.index.index_url is None:
         return
     try:
@@ -32,15 +32,6 @@ def check_surroundings(config: ClusterConfig) -> None:
             f"{message}. Start a Redis (7.0 or newer) or Valkey server there, name another one with --index-url, "
             "or leave the setting out: a server is then started with the rest",
         ) from None
-
-
-def check_access(config: ClusterConfig) -> None:
-    """Whether certificates and keys can be used. Raises ConfigError."""
-    if config.process.tls_dir is not None:
-        for role in (PeerRole.ROUTER, PeerRole.WORKER):
-            load_identity(config.process.tls_dir, role)
-    if config.api_keys is not None:
-        read_tenants(Path(config.api_keys))
 
 
 def check_model(folder: Path) -> None:

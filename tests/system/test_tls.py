@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,17 @@ from common.net.peer_role import PeerRole
 from common.net.tls import TlsIdentity
 from common.net.tls_folder import load_identity
 from protos import admin_pb2, admin_pb2_grpc, transfer_pb2, transfer_pb2_grpc, worker_pb2, worker_pb2_grpc
+from slipstream import cli
 from slipstream.connection import HandshakeError
 from slipstream.launcher import Cluster
-from tests.support.certificates import make_fleet
+from tests.support.certificates import make_expired, make_fleet
 from tests.support.small_cluster import small_cluster_config, worker_of_role
 
 TIMEOUT_S = 10.0
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
-ROLE_OF_SERVICE = {"Attach": PeerRole.ROUTER, "Reserve": PeerRole.ROUTER, "Push": PeerRole.WORKER}
+START_TIMEOUT_S = 90.0
+SLIPSTREAM = (sys.executable, "-m", "slipstream")
 
 
 @pytest.fixture(scope="module")
@@ -174,10 +177,52 @@ def test_http_asks_for_certificates_too(cluster: Cluster, tls_dir: Path) -> None
 
 
 def test_commands_take_the_folder(cluster: Cluster, tls_dir: Path) -> None:
-    command = [sys.executable, "-m", "slipstream", "status", "--target", cluster.grpc_addresses[0]]
+    command = [*SLIPSTREAM, "status", "--target", cluster.grpc_addresses[0]]
     known = subprocess.run([*command, "--tls-dir", str(tls_dir)], capture_output=True, text=True, timeout=60)
     assert known.returncode == 0, known.stderr
     assert "decode-0" in known.stdout
     unknown = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert unknown.returncode == 1
     assert "--tls-dir" in unknown.stderr and "slipstream up" not in unknown.stderr
+
+
+def test_the_commands_that_make_a_fleet_with_certificates(tiny_model: Path, tmp_path: Path) -> None:
+    """As a person would: make them, start everything, and be answered."""
+    folder, output = tmp_path / "tls", tmp_path / "up.txt"
+    made = subprocess.run([*SLIPSTREAM, "certs", str(folder)], capture_output=True, text=True, timeout=60)
+    assert made.returncode == 0 and str(folder / "worker") in made.stdout, made.stderr
+    flags = ["--tls-dir", str(folder), "--model", str(tiny_model), "--kv-memory", "16MiB"]
+    flags += ["--http-port", "0", "--grpc-port", "0", "--prompt", "Hello"]
+    with output.open("wb") as file:
+        process = subprocess.Popen([*SLIPSTREAM, "up", *flags], stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    try:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while " generated · " not in (shown := output.read_text(errors="replace")):  # what the first answer took
+            assert process.poll() is None and time.monotonic() < deadline_s, shown
+            time.sleep(0.1)
+        assert "https://" in shown
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("command", ["router", "prefill", "decode", "up"])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("expired", "expired on"), ("absent", "has no ca.crt"), ("client", "and not for")],
+)
+def test_certificates_that_can_t_be_used_stop_a_command_at_once(
+    tmp_path: Path, command: str, kind: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = {
+        "expired": lambda: make_expired(tmp_path),
+        "absent": lambda: tmp_path / "nowhere",
+        "client": lambda: make_fleet(tmp_path) / "client",
+    }[kind]()
+    flags = ["--tls-dir", str(folder), "--index-url", "redis://127.0.0.1:1"]
+    flags += [] if command in ("prefill", "decode") else ["--grpc-port", "0", "--http-port", "0"]
+    assert cli.run([command, *flags]) == 2
+    shown = capsys.readouterr().err
+    assert "tls_dir: " in shown and message in shown

@@ -1,0 +1,25 @@
+"""Whether certificates and tenants can be used, asked before anything is loaded or started for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from common.config import ProcessConfig
+from common.net.peer_role import PeerRole
+
+
+def check_identity(process: ProcessConfig, *roles: PeerRole) -> None:
+    """Whether there is a certificate for each of the roles. Raises ConfigError that names the setting."""
+    if process.tls_dir is not None:
+        from common.net.tls_folder import load_identity  # loads `cryptography`
+
+        for role in roles:
+            load_identity(process.tls_dir, role)
+
+
+def check_tenants(api_keys: str | None) -> None:
+    """Raises ConfigError that names the setting."""
+    if api_keys is not None:
+        from router.access.tenant import read_tenants
+
+        read_tenants(Path(api_keys))
