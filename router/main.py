@@ -18,6 +18,7 @@ import uvloop
 from common.checkpoint import resolve_model, served_name
 from common.config import RouterConfig
 from common.errors import SlipstreamError
+from common.index.tls_url import with_certificates
 from common.net.server import GrpcServer
 from common.request import SamplingParams
 from common.telemetry.logs import configure_logging
@@ -98,7 +99,7 @@ async def _serve(config: RouterConfig) -> int:
             tasks.start(access.book.watch(), "tenants")
         lookup: PrefixLookup = NoIndex()
         if config.index.index_url is not None:
-            lookup = view = IndexView(config.index, books.roster)
+            lookup = view = IndexView(with_certificates(config.index, tls), books.roster)
             stack.push_async_callback(view.close)
             view.start()
             tasks.start(view.watch(fleet), "members")

@@ -6,15 +6,16 @@ from pathlib import Path
 
 from common.config import ProcessConfig
 from common.net.peer_role import PeerRole
+from common.net.tls import TlsIdentity
 
 
-def check_identity(process: ProcessConfig, *roles: PeerRole) -> None:
-    """Whether there is a certificate for each of the roles. Raises ConfigError that names the setting."""
-    if process.tls_dir is not None:
-        from common.net.tls_folder import load_identity  # loads `cryptography`
+def check_identity(process: ProcessConfig, role: PeerRole) -> TlsIdentity | None:
+    """The identity of a process of that role, where it needs one. Raises ConfigError that names the setting."""
+    if process.tls_dir is None:
+        return None
+    from common.net.tls_folder import load_identity  # loads `cryptography`
 
-        for role in roles:
-            load_identity(process.tls_dir, role)
+    return load_identity(process.tls_dir, role)
 
 
 def check_tenants(api_keys: str | None) -> None:

@@ -34,7 +34,7 @@ CA_DAYS = 3650
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Clocks of machines differ a little.
 _BACKDATED = datetime.timedelta(minutes=5)
-_SERVERS = frozenset({PeerRole.ROUTER, PeerRole.WORKER})
+_SERVERS = frozenset({PeerRole.ROUTER, PeerRole.WORKER, PeerRole.INDEX})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _issue(
     folder.mkdir(exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = authority.certificate
-    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    usages = [] if role is PeerRole.INDEX else [ExtendedKeyUsageOID.CLIENT_AUTH]
     names: list[x509.GeneralName] = [x509.DNSName(role.dns_name)]
     if role in _SERVERS:
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)

@@ -26,7 +26,7 @@ from common.errors import ConfigError, UnavailableError
 from common.index.server import EmbeddedIndexServer
 from common.net.peer_role import PeerRole
 from common.net.tls import TlsIdentity
-from common.net.tls_folder import load_identity
+from slipstream.access_check import check_identity
 from slipstream.child import Child, stop_all
 from slipstream.cluster_config import ClusterConfig
 from slipstream.cluster_plan import ClusterPlan
@@ -103,8 +103,7 @@ class Cluster:
         deadline_s = time.monotonic() + self.config.start_timeout_s
         try:
             check_surroundings(self.config)
-            if self.config.process.tls_dir is not None:
-                self._tls = load_identity(self.config.process.tls_dir, PeerRole.ROUTER)
+            self._tls = check_identity(self.config.process, PeerRole.ROUTER)
             self._log_dir = self._make_log_dir()
             self._prepare_models()
             if self.index_url is None:

@@ -17,6 +17,7 @@ class PeerRole(StrEnum):
     WORKER = "worker"
     CLIENT = "client"  # asks routers for answers
     OPERATOR = "operator"  # that, and everything that the command `slipstream` does
+    INDEX = "index"  # the index server, which calls nobody
 
     @property
     def dns_name(self) -> str:

@@ -22,6 +22,18 @@ class TlsIdentity:
     certificate: bytes | None = None
     key: bytes | None = None
 
+    @property
+    def ca_path(self) -> Path:
+        return self.folder / CA_FILE
+
+    @property
+    def certificate_path(self) -> Path:
+        return self.folder / CERTIFICATE_FILE
+
+    @property
+    def key_path(self) -> Path:
+        return self.folder / KEY_FILE
+
     def server_credentials(self, *, require_client_certificate: bool) -> grpc.ServerCredentials:
         assert self.certificate is not None and self.key is not None
         return grpc.ssl_server_credentials(

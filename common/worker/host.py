@@ -21,6 +21,7 @@ import torch
 from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine, build_engine
 from common.errors import SlipstreamError
+from common.index.tls_url import with_certificates
 from common.kv.ticket_table import TicketTable
 from common.net.peer_role import PeerRole
 from common.net.server import GrpcServer
@@ -98,7 +99,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
     built = await asyncio.to_thread(_load, config)
     identity = _identity(config, port)
     async with AsyncExitStack() as stack:
-        presence = IndexPresence(config.index, identity, config.lease_s)
+        presence = IndexPresence(with_certificates(config.index, tls), identity, config.lease_s)
         stack.push_async_callback(presence.leave)
         worker = Worker(built.engine, publish=presence.publish, on_crash=crash)
         registration = RegistrationServicer(_register(config, identity, built, draining=False))

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from common.errors import ConfigError
-from common.net.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE, TlsIdentity
+from common.net.tls import TlsIdentity
 from router.http.credentials import TlsProtocol
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -79,9 +79,9 @@ async def serve_http(
 def _tls_options(tls: TlsIdentity) -> dict[str, Any]:
     return {
         "http": TlsProtocol,
-        "ssl_certfile": tls.folder / CERTIFICATE_FILE,
-        "ssl_keyfile": tls.folder / KEY_FILE,
-        "ssl_ca_certs": str(tls.folder / CA_FILE),
+        "ssl_certfile": tls.certificate_path,
+        "ssl_keyfile": tls.key_path,
+        "ssl_ca_certs": str(tls.ca_path),
         "ssl_cert_reqs": ssl.CERT_OPTIONAL,
     }
 

@@ -14,6 +14,8 @@ from common.errors import ConfigError
 from common.net.peer_role import PeerRole
 from slipstream.certificates import make_certificates
 
+SERVERS = (PeerRole.ROUTER, PeerRole.WORKER, PeerRole.INDEX)
+
 
 def certificate(folder: Path, role: PeerRole) -> x509.Certificate:
     return x509.load_pem_x509_certificate((folder / role / "tls.crt").read_bytes())
@@ -30,19 +32,18 @@ def test_each_role_has_a_name_and_servers_their_hosts(tmp_path: Path) -> None:
     assert make_certificates(tmp_path, ["llm.example.com", "10.0.0.1", "[fd00::1]"], days=30)
     hosts = {"localhost", "llm.example.com"}
     addresses = {"127.0.0.1", "::1", "10.0.0.1", str(ipaddress.ip_address("fd00::1"))}
-    for role in (PeerRole.ROUTER, PeerRole.WORKER):
+    for role in SERVERS:
         assert names(certificate(tmp_path, role)) == ({role.dns_name, *hosts}, addresses)
     for role in (PeerRole.CLIENT, PeerRole.OPERATOR):
         assert names(certificate(tmp_path, role)) == ({role.dns_name}, set())
 
 
-def test_callers_certificates_can_t_serve(tmp_path: Path) -> None:
+def test_callers_can_t_serve_and_the_index_can_t_call(tmp_path: Path) -> None:
     make_certificates(tmp_path, [], days=30)
     for role in PeerRole:
         usage = certificate(tmp_path, role).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        serves = role in (PeerRole.ROUTER, PeerRole.WORKER)
-        assert (ExtendedKeyUsageOID.SERVER_AUTH in usage) is serves
-        assert ExtendedKeyUsageOID.CLIENT_AUTH in usage
+        assert (ExtendedKeyUsageOID.SERVER_AUTH in usage) is (role in SERVERS)
+        assert (ExtendedKeyUsageOID.CLIENT_AUTH in usage) is (role is not PeerRole.INDEX)
 
 
 def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
