@@ -49,6 +49,7 @@ class RouterCore:
             lease = self._enter(command)
         except OverloadedError as error:
             self._observe(command, None, outcome_of(error))
+            self._metrics.observe_tenant(command.tenant, outcome_of(error), 0)
             raise
         self.num_active_requests += 1
         self._metrics.request_started(command)
@@ -69,6 +70,7 @@ class RouterCore:
             self.num_active_requests -= 1
             lease.release()
             self._metrics.request_ended(command)
+            self._metrics.observe_tenant(command.tenant, outcome, lease.num_tokens)
             self._observe(command, answer if answer is not None and answer.finished else None, outcome)
 
     def models(self) -> Sequence[ModelCard]:

@@ -170,6 +170,10 @@ def test_who_has_reached_a_limit_is_told_when_to_come_again(keyed: Keyed) -> Non
     with keyed.http(keyed.keys["slow"]) as http:
         refused = http.post("/v1/completions", content=b"whatever it is, it is not read")
     assert refused.status_code == 429 and 900 < int(refused.headers["retry-after"]) <= 1000
+    with keyed.http(keyed.keys["ops"]) as http:
+        metrics = http.get("/metrics").text
+    assert 'slipstream_tenant_requests_total{outcome="resource_exhausted",tenant="slow"} 1.0' in metrics
+    assert 'slipstream_tenant_tokens_total{tenant="slow"} 5.0' in metrics  # four of the prompt, one generated
     with keyed.client("a") as client:  # and nobody else
         client.generate(SHORT, max_tokens=1)
 
