@@ -65,6 +65,7 @@ COMMAND_CONFIGS: Mapping[str, type] = {
     "generate": GenerateConfig,
     "status": ClientConfig,
     "explain": ClientConfig,
+    "drain": ClientConfig,
     "profile": EngineConfig,
 }
 

@@ -10,6 +10,7 @@ import click
 
 from common.errors import ConfigError, InvalidRequestError, SlipstreamError
 from slipstream.commands.certs import certs
+from slipstream.commands.drain import drain
 from slipstream.commands.explain import explain
 from slipstream.commands.generate import generate
 from slipstream.commands.key import key
@@ -53,7 +54,7 @@ def slipstream() -> None:
     """
 
 
-for command in (up, generate, status, explain, profile, simulate, router, prefill, decode, certs, key, version):
+for command in (up, generate, status, explain, drain, profile, simulate, router, prefill, decode, certs, key, version):
     slipstream.add_command(command)
 
 

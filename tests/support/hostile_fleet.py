@@ -36,6 +36,12 @@ class Fleet:
         with Client(self.cluster.grpc_addresses) as client:
             return client.generate(PROMPT, max_tokens=8, temperature=0.0, ignore_eos=True).choices[0].token_ids
 
+    def undo_drains(self) -> None:
+        """Draining is what operators do, and hostile messages may say it, too."""
+        with Client(self.cluster.grpc_addresses) as client:
+            for worker in self.cluster.workers:
+                client.drain(worker.id, undo=True)
+
     def tracebacks(self) -> list[str]:
         """What surprised a process, by its log: the last line of each stack."""
         found = []

@@ -64,6 +64,7 @@ def unharmed(fleet: Fleet) -> Iterator[None]:
     """Before and after: the same answer, from the same processes, which hold nothing and were surprised by nothing."""
     before, logged = fleet.answer(), fleet.tracebacks()
     yield
+    fleet.undo_drains()
     assert fleet.cluster.newly_ended() == []
     assert fleet.tracebacks() == logged
     assert_nothing_left(fleet.cluster)

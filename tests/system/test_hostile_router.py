@@ -43,7 +43,7 @@ def test_a_hostile_router(fleet: Fleet, honest: Honest, unharmed: None, process:
 
 
 TRANSFER_CALLS = (
-    ("DecodeWorker", "Map", worker_pb2.MapRequest),
+    ("KvTransfer", "Map", transfer_pb2.MapRequest),
     ("DecodeWorker", "Abort", worker_pb2.AbortRequest),
     ("DecodeWorker", "Release", worker_pb2.ReleaseRequest),
     ("KvTransfer", "Push", transfer_pb2.PushFrame),
@@ -94,7 +94,7 @@ def of_ticket(name: str, granted: worker_pb2.ReserveResponse) -> Message:
         case "Fail":
             return transfer_pb2.FailRequest(ticket_id=ticket_id, generation=generation)
     kinds: dict[str, Any] = {
-        "Map": worker_pb2.MapRequest,
+        "Map": transfer_pb2.MapRequest,
         "Abort": worker_pb2.AbortRequest,
         "Release": worker_pb2.ReleaseRequest,
     }

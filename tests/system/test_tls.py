@@ -79,12 +79,13 @@ def control_calls(channel: grpc.Channel) -> dict[str, grpc.StatusCode | None]:
         "Reserve": code_of(decode.Reserve, worker_pb2.ReserveRequest()),
         "Abort": code_of(decode.Abort, worker_pb2.AbortRequest(ticket_id="x")),
         "Release": code_of(decode.Release, worker_pb2.ReleaseRequest(ticket_id="x")),
-        "Map": code_of(decode.Map, worker_pb2.MapRequest(ticket_id="x")),
+        "Map": code_of(transfer.Map, transfer_pb2.MapRequest(ticket_id="x")),
         "Push": code_of(transfer.Push, iter([transfer_pb2.PushFrame(payload=b"x")])),
         "Commit": code_of(transfer.Commit, transfer_pb2.CommitRequest(ticket_id="x")),
         "Fail": code_of(transfer.Fail, transfer_pb2.FailRequest(ticket_id="x")),
         "Status": code_of(admin.Status, admin_pb2.StatusRequest()),
         "ResetPrefixCache": code_of(admin.ResetPrefixCache, admin_pb2.ResetPrefixCacheRequest()),
+        "Drain": code_of(admin.Drain, admin_pb2.DrainRequest(undo=True)),
         "Describe": code_of(registration.Describe, worker_pb2.DescribeRequest()),
     }
 
@@ -103,8 +104,8 @@ def test_a_worker_serves_whom_it_concerns(cluster: Cluster, tls_dir: Path, role:
     address = worker_of_role(cluster, Role.DECODE).address
     with channel_to(address, load_identity(str(tls_dir), role), PeerRole.WORKER) as channel:
         codes = control_calls(channel)
-    transfer = {"Push", "Commit", "Fail"}
-    keeping = {"Status", "ResetPrefixCache", "Describe"}
+    transfer = {"Map", "Push", "Commit", "Fail"}
+    keeping = {"Status", "ResetPrefixCache", "Drain", "Describe"}
     allowed = {
         PeerRole.CLIENT: set[str](),
         PeerRole.OPERATOR: keeping,

@@ -84,7 +84,7 @@ COMMIT_CHANGES = changes(
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     attacks=st.lists(st.tuples(FRAME_CHANGES, COMMIT_CHANGES), min_size=1, max_size=6),
-    raw=st.lists(st.tuples(st.sampled_from(["Push", "Commit", "Fail"]), st.binary(max_size=100)), max_size=2),
+    raw=st.lists(st.tuples(st.sampled_from(["Map", "Push", "Commit", "Fail"]), st.binary(max_size=100)), max_size=2),
 )
 def test_a_hostile_sender(attacks: list[tuple[list[Change], list[Change]]], raw: list[tuple[str, bytes]]) -> None:
     asyncio.run(_attack(attacks, raw))
