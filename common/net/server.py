@@ -70,11 +70,6 @@ class GrpcServer:
             raise ConfigError(field, f"can't listen on {host}:{port}: is another process using it?")
         return int(bound)
 
-    def _add_port(self, address: str) -> int:
-        if self._credentials is None:
-            return self.server.add_insecure_port(address)
-        return self.server.add_secure_port(address, self._credentials)
-
     async def start(self, service_names: Sequence[str]) -> None:
         names = [*service_names, REFLECTION_SERVICE, HEALTH_SERVICE]
         reflection.enable_server_reflection(names, self.server)
@@ -91,6 +86,11 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         await self._health.enter_graceful_shutdown()
         await self.server.stop(grace_s)
+
+    def _add_port(self, address: str) -> int:
+        if self._credentials is None:
+            return self.server.add_insecure_port(address)
+        return self.server.add_secure_port(address, self._credentials)
 
 
 def open_channel(address: str, tls: TlsIdentity | None = None) -> grpc.aio.Channel:

@@ -17,6 +17,8 @@ from common.net.tls import TlsIdentity
 from router.http.credentials import TlsProtocol
 
 MAX_HEADER_BYTES = 64 * 1024
+# Connections at the same time; more are answered 503. The router refuses requests far earlier.
+MAX_CONNECTIONS = 8192
 
 
 class HttpServer:
@@ -63,6 +65,7 @@ async def serve_http(
         timeout_keep_alive=75,
         timeout_graceful_shutdown=grace_s,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        limit_concurrency=MAX_CONNECTIONS,
         **({} if tls is None else _tls_options(tls)),
     )
     server = uvicorn.Server(config)
