@@ -72,12 +72,8 @@ class Conductor:
             raise DeadlineExceededError(f"deadline_ms: {limit_ms} ms have passed") from None
 
     async def _run_choices(self, choices: tuple[int, ...], num_lost: int = 0) -> None:
-        for _ in range(MAX_HAND_BACKS + self._means.max_attempts):
-            try:
-                await self._attempt(choices)
-            except AttemptLostError as error:
-                num_lost += 1
-                self._note_loss(error, num_lost)
+        for _ in range(MAX_HAND_BACKS + self._means.max_attempts + 1):
+            # Also before the first attempt: an answer may have begun at another router.
             choices = tuple(index for index in choices if not self._answer.choices[index].finished)
             if not choices:
                 return
@@ -85,6 +81,11 @@ class Conductor:
                 # Choices that have parted go on alone, each with its own tokens.
                 await self._run_apart(choices, num_lost)
                 return
+            try:
+                await self._attempt(choices)
+            except AttemptLostError as error:
+                num_lost += 1
+                self._note_loss(error, num_lost)
         raise OverloadedError(f"handed back {MAX_HAND_BACKS} times: the decode workers have too few KV blocks")
 
     async def _run_apart(self, choices: tuple[int, ...], num_lost: int) -> None:

@@ -13,7 +13,7 @@ from router.conductor import Conductor, Means
 from router.fleet import Fleet
 from router.generation import GenerateCommand, GenerateEvent, ModelCard
 from router.metrics import RouterMetrics, outcome_of
-from router.text import TextModel
+from router.text import TextWorkers
 
 
 class RouterCore:
@@ -23,7 +23,7 @@ class RouterCore:
         self,
         *,
         model_name: str,
-        text: TextModel,
+        text: TextWorkers,
         fleet: Fleet,
         admission: Admission,
         means: Means,
@@ -42,17 +42,17 @@ class RouterCore:
 
     async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
         """See `Generator.generate`."""
-        if self.num_active_requests >= self._max_num_requests:
-            error = OverloadedError(f"{self._max_num_requests} requests are active, which is this router's limit")
-            self._observe(command, None, outcome_of(error))
-            raise error
+        self._check_room(command)
         self.num_active_requests += 1
         self._metrics.request_started(command)
         answer = None
         outcome = outcome_of(asyncio.CancelledError())
         try:
-            request = await self._admission.admit(command)
-            answer = Answer(request, self._text)
+            admitting = asyncio.create_task(self._admission.admit(command))
+            async for beat in _beats_until(admitting, command.heartbeat_s):
+                yield beat
+            request = admitting.result()
+            answer = await self._begin(request)
             async for event in self._conduct(request, answer):
                 yield event
             outcome = outcome_of(None, answer.choices[0].finish_reason)
@@ -75,17 +75,36 @@ class RouterCore:
             )
         ]
 
+    def _check_room(self, command: GenerateCommand) -> None:
+        # Answers of a router that died have been paid for: they find room beside as many as this one has itself.
+        limit = self._max_num_requests * (1 if command.resume_from is None else 2)
+        if self.num_active_requests >= limit:
+            error = OverloadedError(f"{limit} requests are active, which is this router's limit")
+            self._observe(command, None, outcome_of(error))
+            raise error
+
+    async def _begin(self, request: AdmittedRequest) -> Answer:
+        answer = Answer(request, self._text.text)
+        point = request.command.resume_from
+        if point is not None:
+            await self._text.run(lambda: answer.resume(point))
+            self._metrics.count_resumed()
+        return answer
+
     def _observe(self, command: GenerateCommand, answer: Answer | None, outcome: str) -> None:
         last = GenerateEvent() if answer is None else answer.last_event()
-        self._metrics.observe(command, usage=last.usage, timings=last.timings, route=last.route, outcome=outcome)
+        # What a resumed answer took is known to its caller alone.
+        timings = last.timings if command.resume_from is None else None
+        self._metrics.observe(command, usage=last.usage, timings=timings, route=last.route, outcome=outcome)
 
     async def _conduct(self, request: AdmittedRequest, answer: Answer) -> AsyncIterator[GenerateEvent]:
         conducting = asyncio.create_task(Conductor(request, answer, self._means).run())
         conducting.add_done_callback(lambda _: answer.wake())
         try:
             while not conducting.done():
-                await answer.wait()
-                if (event := answer.take()) is not None:
+                if not await answer.wait(request.command.heartbeat_s):
+                    yield GenerateEvent()
+                elif (event := answer.take()) is not None:
                     yield event
             if (event := answer.take()) is not None:
                 yield event
@@ -94,3 +113,12 @@ class RouterCore:
         finally:
             conducting.cancel()
             await asyncio.gather(conducting, return_exceptions=True)
+
+
+async def _beats_until(task: asyncio.Task[AdmittedRequest], heartbeat_s: float | None) -> AsyncIterator[GenerateEvent]:
+    """Signs of life until the task is done; it is cancelled when nobody waits for it any more."""
+    try:
+        while not (await asyncio.wait({task}, timeout=heartbeat_s))[0]:
+            yield GenerateEvent()
+    finally:
+        task.cancel()

@@ -100,7 +100,7 @@ async def _serve(config: RouterConfig) -> int:
         decisions = DecisionLog()
         core = RouterCore(
             model_name=model_name,
-            text=text,
+            text=text_workers,
             fleet=fleet,
             admission=Admission(fleet, PromptReader(text_workers), model_name),
             means=Means(

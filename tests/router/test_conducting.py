@@ -215,7 +215,7 @@ async def test_cancel_reaches_both_workers(scene: Scene) -> None:
 
 
 async def test_stop_string_cancels_decode(scene: Scene) -> None:
-    text = scene.core._text
+    text = scene.core._text.text
     x, y = text.encode("x", max_model_len=9)[0], text.encode("y", max_model_len=9)[0]
 
     def script(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:

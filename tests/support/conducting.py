@@ -101,7 +101,7 @@ async def conducting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
         )
         core = RouterCore(
             model_name="model",
-            text=text,
+            text=text_workers,
             fleet=fleet,
             admission=Admission(fleet, PromptReader(text_workers), "model"),
             means=means,
