@@ -59,6 +59,7 @@ class Pursuit:
         self._refusals: list[SlipstreamError] = []
         self._tried: set[int] = set()
         self._num_rounds = self._num_resumes = self._num_calls = 0
+        self._resuming = False
         self._index: int | None = None
 
     def begin(self) -> Attempt:
@@ -68,7 +69,7 @@ class Pursuit:
         request = self._request
         if self._progress.begun:
             request = self._progress.go_on(request)
-            self._num_resumes += 1
+            self._resuming = True
         if self._deadline_ms is not None:
             deadline_s = self._deadline_ms / 1000 - elapsed_s
             if self._num_calls and deadline_s <= 0:
@@ -98,6 +99,8 @@ class Pursuit:
         self._targets.note_answer(self._index)
         if not has_news:
             return None
+        self._num_resumes += self._resuming
+        self._resuming = False
         self._lost_s = None
         self._tried.clear()
         self._refusals.clear()

@@ -30,25 +30,27 @@ CASES: dict[str, dict[str, Any]] = {
     "logprobs": {"seed": 9, "logprobs": 3, "prompt_logprobs": 2, "return_prompt_token_ids": True},
     "penalties": {"seed": 10, "repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.5},
 }
-EVERYWHERE: dict[str, Any] = {"max_tokens": 250, "ignore_eos": True}
+EVERYWHERE: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(tiny_model: Path) -> Iterator[Cluster]:
     with Cluster(small_cluster_config(tiny_model, routers=2)) as cluster:
         yield cluster
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-def test_an_answer_goes_on_token_for_token(cluster: Cluster, signum: signal.Signals) -> None:
+@pytest.fixture(scope="module")
+def expected(cluster: Cluster) -> dict[str, Generation]:
     with Client(cluster.grpc_addresses[1]) as client, ThreadPoolExecutor(len(CASES)) as work:
-        expected = dict(
-            zip(
-                CASES,
-                work.map(lambda options: client.generate(PROMPT, **EVERYWHERE, **options), CASES.values()),
-                strict=True,
-            )
-        )
+        answers = work.map(lambda options: client.generate(PROMPT, **EVERYWHERE, **options), CASES.values())
+        return dict(zip(CASES, answers, strict=True))
+
+
+# Killed last: it does not come back.
+@pytest.mark.parametrize("signum", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "killed"])
+def test_an_answer_goes_on_token_for_token(
+    cluster: Cluster, expected: dict[str, Generation], signum: signal.Signals
+) -> None:
     with ExitStack() as stack:
         # A client of its own for each, so that all begin at the first router.
         clients = [stack.enter_context(Client(cluster.grpc_addresses, silence_s=SILENCE_S)) for _ in CASES]
@@ -83,7 +85,8 @@ def assert_same(answer: Generation, expected: Generation, name: str) -> None:
     for choice, other in zip(answer.choices, expected.choices, strict=True):
         assert dataclasses.replace(choice, logprobs=()) == dataclasses.replace(other, logprobs=()), name
     for got, wanted in zip(_logprobs(answer), _logprobs(expected), strict=True):
-        assert (got.token_id, got.rank) == (wanted.token_id, wanted.rank), name
+        assert got.token_id == wanted.token_id, name
+        assert got.rank == pytest.approx(wanted.rank, rel=0.01), name
         assert got.logprob == pytest.approx(wanted.logprob, abs=1e-3), name
 
 
