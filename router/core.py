@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from common.errors import OverloadedError
+from common.errors import SlipstreamError
 from router.admission import Admission, AdmittedRequest
 from router.answer import Answer
 from router.conductor import Conductor, Means
 from router.fleet import Fleet
+from router.gate import Gate
 from router.generation import GenerateCommand, GenerateEvent, ModelCard
 from router.metrics import RouterMetrics, outcome_of
 from router.text import TextWorkers
@@ -28,7 +29,7 @@ class RouterCore:
         admission: Admission,
         means: Means,
         metrics: RouterMetrics,
-        max_num_requests: int,
+        gate: Gate,
     ) -> None:
         self._model_name = model_name
         self._text = text
@@ -36,14 +37,16 @@ class RouterCore:
         self._admission = admission
         self._means = means
         self._metrics = metrics
-        self._max_num_requests = max_num_requests
+        self.gate = gate
         self._created_s = int(time.time())
-        self.num_active_requests = 0
 
     async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
         """See `Generator.generate`."""
-        self._check_room(command)
-        self.num_active_requests += 1
+        try:
+            self.gate.enter(resumed=command.resume_from is not None)
+        except SlipstreamError as error:
+            self._observe(command, None, outcome_of(error))
+            raise
         self._metrics.request_started(command)
         answer = None
         outcome = outcome_of(asyncio.CancelledError())
@@ -60,7 +63,7 @@ class RouterCore:
             outcome = outcome_of(error)
             raise
         finally:
-            self.num_active_requests -= 1
+            self.gate.leave()
             self._metrics.request_ended(command)
             self._observe(command, answer if answer is not None and answer.finished else None, outcome)
 
@@ -74,14 +77,6 @@ class RouterCore:
                 created_s=self._created_s,
             )
         ]
-
-    def _check_room(self, command: GenerateCommand) -> None:
-        # Answers of a router that died have been paid for: they find room beside as many as this one has itself.
-        limit = self._max_num_requests * (1 if command.resume_from is None else 2)
-        if self.num_active_requests >= limit:
-            error = OverloadedError(f"{limit} requests are active, which is this router's limit")
-            self._observe(command, None, outcome_of(error))
-            raise error
 
     async def _begin(self, request: AdmittedRequest) -> Answer:
         answer = Answer(request, self._text.text)
@@ -98,7 +93,9 @@ class RouterCore:
         self._metrics.observe(command, usage=last.usage, timings=timings, route=last.route, outcome=outcome)
 
     async def _conduct(self, request: AdmittedRequest, answer: Answer) -> AsyncIterator[GenerateEvent]:
+        self.gate.check_cut()
         conducting = asyncio.create_task(Conductor(request, answer, self._means).run())
+        self.gate.watch(conducting)
         conducting.add_done_callback(lambda _: answer.wake())
         try:
             while not conducting.done():
@@ -108,6 +105,8 @@ class RouterCore:
                     yield event
             if (event := answer.take()) is not None:
                 yield event
+            if conducting.cancelled():
+                self.gate.check_cut()
             await conducting
             yield answer.last_event()
         finally:

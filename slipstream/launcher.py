@@ -32,7 +32,7 @@ from slipstream.readiness import router_readiness
 
 POLL_INTERVAL_S = 0.02
 READINESS_INTERVAL_S = 0.1
-# Longer than a worker drains.
+# Longer than a worker drains; a router has its own time to drain beside it.
 STOP_GRACE_S = 15.0
 CONFIG_ERROR_EXIT_CODE = 2
 SLIPSTREAM_PROGRAM = (sys.executable, "-m", "slipstream")
@@ -126,7 +126,7 @@ class Cluster:
             for routers in (True, False):
                 stop_all(
                     [child for name, child in self._children.items() if (name in self.router_names) is routers],
-                    STOP_GRACE_S,
+                    STOP_GRACE_S + (self.config.drain_s if routers else 0.0),
                 )
         finally:
             if self._index is not None:
