@@ -131,14 +131,17 @@ class AsyncClient:
             address = self._targets.addresses[attempt.index]
             try:
                 while (response := await self._read(call)) is not grpc.aio.EOF:
-                    if (delta := pursuit.take(response)) is not None:
+                    delta = pursuit.take(response)
+                    link.has_answered = True
+                    if delta is not None:
                         yield delta
                 return
             except BrokenAnswerError as error:
                 pause_s = pursuit.note_failure(error)
             except _SilentError:
                 self._replace(attempt.index, link)
-                pause_s = pursuit.note_failure(RouterSilentError(address, self._silence_s))
+                silence = RouterSilentError(address, self._silence_s)
+                pause_s = pursuit.note_failure(silence, by_connection=link.has_answered)
             except grpc.aio.AioRpcError as error:
                 pause_s = pursuit.note_failure(error_of(error, address))
             finally:

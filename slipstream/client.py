@@ -129,7 +129,9 @@ class Client:
             watched = self._watch.add(link.inference.Generate(attempt.request, timeout=attempt.timeout_s))
             try:
                 for response in watched:
-                    if (delta := pursuit.take(response)) is not None:
+                    delta = pursuit.take(response)
+                    link.has_answered = True
+                    if delta is not None:
                         yield delta
                 return
             except BrokenAnswerError as error:
@@ -138,7 +140,8 @@ class Client:
                 address = self._targets.addresses[attempt.index]
                 if watched.silent:
                     self._replace(attempt.index, link)
-                    pause_s = pursuit.note_failure(RouterSilentError(address, self._silence_s))
+                    silence = RouterSilentError(address, self._silence_s)
+                    pause_s = pursuit.note_failure(silence, by_connection=link.has_answered)
                 else:
                     pause_s = pursuit.note_failure(error_of(error, address))
             finally:

@@ -107,8 +107,11 @@ class Pursuit:
         self._num_rounds = 0
         return codec.decode_response(response, self._num_resumes)
 
-    def note_failure(self, error: SlipstreamError) -> float:
-        """The call failed: the seconds until the next one. Raises what the answer ends in when there is none."""
+    def note_failure(self, error: SlipstreamError, *, by_connection: bool = False) -> float:
+        """The call failed: the seconds until the next one. Raises what the answer ends in when there is none.
+
+        `by_connection`: it may be the connection's fault, so that the same router may be asked over another one.
+        """
         assert self._index is not None
         unavailable = isinstance(error, UnavailableError)
         if unavailable:
@@ -116,18 +119,19 @@ class Pursuit:
         if not self._progress.begun:
             if not unavailable:
                 raise error from None
-            self._note_refusal(error)
+            self._note_refusal(error, by_connection)
             if len(self._tried) == len(self._targets):
                 raise none_answers(self._refusals) from None
             return 0.0
         if not self._progress.can_go_on or not (unavailable or isinstance(error, OverloadedError)):
             raise error from None
-        self._note_refusal(error)
+        self._note_refusal(error, by_connection)
         return self._pause_s(error)
 
-    def _note_refusal(self, error: SlipstreamError) -> None:
+    def _note_refusal(self, error: SlipstreamError, by_connection: bool) -> None:
         assert self._index is not None
-        self._tried.add(self._index)
+        if not by_connection:
+            self._tried.add(self._index)
         self._refusals.append(error)
 
     def _pause_s(self, error: SlipstreamError) -> float:

@@ -12,7 +12,8 @@ ChannelT = TypeVar("ChannelT")
 class RouterLink(Generic[ChannelT]):
     """A channel with its stubs. Owned by its client, which opens another one in place of a link that is `retired`.
 
-    A retired link is closed when its last call has ended: what is silent for one call need not be for all.
+    One that `has_answered` and is silent now may lead nowhere any more, while its router is well. A retired link is
+    closed when its last call has ended: what is silent for one call need not be for all.
     """
 
     def __init__(self, channel: ChannelT) -> None:
@@ -22,6 +23,7 @@ class RouterLink(Generic[ChannelT]):
         self.admin: Any = admin_pb2_grpc.AdminStub(channel)
         self.num_calls = 0
         self.retired = False
+        self.has_answered = False
 
     @property
     def to_be_closed(self) -> bool:

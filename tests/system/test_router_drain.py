@@ -8,6 +8,7 @@ import signal
 import time
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import grpc
@@ -30,19 +31,25 @@ def cluster(tiny_model: Path) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture
+def connections() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
 def connection_to(http_url: str) -> http.client.HTTPConnection:
     address = urllib.parse.urlsplit(http_url)
     assert address.hostname is not None
     return http.client.HTTPConnection(address.hostname, address.port, timeout=30)
 
 
-def test_a_draining_router(cluster: Cluster) -> None:
+def test_a_draining_router(cluster: Cluster, connections: ExitStack) -> None:
     address, http_url = cluster.grpc_addresses[0], cluster.http_urls[0]
     endless = {"max_tokens": 1900, "ignore_eos": True, "temperature": 0.0}
     with Client(cluster.grpc_addresses[1]) as other:
         expected = other.generate(PROMPT, **endless)  # type: ignore[arg-type]
-    streaming = connection_to(http_url)
     body = {"prompt": PROMPT, "stream": True, **endless}
+    streaming = connections.enter_context(closing(connection_to(http_url)))
     streaming.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
     events = streaming.getresponse()
     assert events.readline().startswith(b"data: {")
@@ -58,7 +65,7 @@ def test_a_draining_router(cluster: Cluster) -> None:
         assert ready_of(http_url) == (503, "draining")
         with pytest.raises(Exception, match="draining"):
             bound.generate(PROMPT, max_tokens=1)
-        refused = connection_to(http_url)
+        refused = connections.enter_context(closing(connection_to(http_url)))
         refused.request("POST", "/v1/completions", json.dumps({"prompt": "x"}), {"content-type": "application/json"})
         answer = refused.getresponse()
         assert (answer.status, answer.headers["connection"]) == (503, "close")
@@ -90,7 +97,7 @@ def test_a_stream_that_ends_in_time_ends_where_it_began(cluster: Cluster) -> Non
 
 
 def ready_of(http_url: str) -> tuple[int, str]:
-    connection = connection_to(http_url)
-    connection.request("GET", "/ready")
-    response = connection.getresponse()
-    return response.status, json.loads(response.read())["reason"]
+    with closing(connection_to(http_url)) as connection:
+        connection.request("GET", "/ready")
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())["reason"]
