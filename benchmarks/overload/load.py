@@ -23,11 +23,7 @@ class Workload:
 
     prompt_tokens: int = 256
     max_tokens: int = 32
-    deadline_ms: int = 4000
-
-    @property
-    def deadline_s(self) -> float:
-        return self.deadline_ms / 1000
+    deadline_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +80,7 @@ class LoadGenerator:
 
     def __init__(self, targets: Sequence[str], workload: Workload, seed: int) -> None:
         self._client = AsyncClient(targets)
-        self._workload = workload
+        self.workload = workload
         self._random = random.Random(seed)
 
     async def close(self) -> None:
@@ -97,30 +93,29 @@ class LoadGenerator:
         while (due_s := due_s + self._random.expovariate(requests_per_s)) < began_s + seconds:
             await asyncio.sleep(due_s - time.monotonic())
             tasks.append(asyncio.create_task(self._ask(due_s)))
-        return Offered(self._workload, began_s, seconds, await asyncio.gather(*tasks))
+        return Offered(self.workload, began_s, seconds, await asyncio.gather(*tasks))
 
-    async def saturate(self, num_callers: int, seconds: float) -> float:
-        """Answers per second when each of so many callers asks again at once."""
+    async def saturate(self, num_callers: int, seconds: float) -> Offered:
+        """Each of so many callers asks again at once."""
         began_s = time.monotonic()
+        outcomes: list[Outcome] = []
 
-        async def ask_on() -> int:
-            num_answers = 0
+        async def ask_on() -> None:
             while time.monotonic() < began_s + seconds:
-                num_answers += not (await self._ask(time.monotonic())).status
-            return num_answers
+                outcomes.append(await self._ask(time.monotonic()))
 
-        answers = await asyncio.gather(*(ask_on() for _ in range(num_callers)))
-        return sum(answers) / (time.monotonic() - began_s)
+        await asyncio.gather(*(ask_on() for _ in range(num_callers)))
+        return Offered(self.workload, began_s, time.monotonic() - began_s, outcomes)
 
     async def _ask(self, due_s: float) -> Outcome:
         sent_s = time.monotonic()
-        prompt = [self._random.randrange(FIRST_TOKEN_ID, VOCAB_SIZE) for _ in range(self._workload.prompt_tokens)]
+        prompt = [self._random.randrange(FIRST_TOKEN_ID, VOCAB_SIZE) for _ in range(self.workload.prompt_tokens)]
         try:
             await self._client.generate(
                 prompt,
-                max_tokens=self._workload.max_tokens,
+                max_tokens=self.workload.max_tokens,
                 ignore_eos=True,
-                deadline_ms=self._workload.deadline_ms,
+                deadline_ms=round(self.workload.deadline_s * 1000),
             )
             status = ""
         except SlipstreamError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.overload.gauges import Gauges
@@ -29,6 +30,7 @@ class Plan:
     peak_s: float = 10.0
     overload_s: float = 60.0
     factor: float = 10.0
+    deadline_factor: float = 2.0
     after_s: float = 10.0
     normal_after_s: float = 5.0
     min_goodput_share: float = 0.9
@@ -50,7 +52,7 @@ class Report:
 def small_fleet(folder: Path) -> ClusterConfig:
     """One prefill and one decode worker of a model so small that two cores do, and so large that they are the limit."""
     engine = EngineConfig(
-        model=str(save_random_model(folder, hidden_size=512, num_layers=6)),
+        model=str(save_random_model(folder, hidden_size=384, num_layers=4)),
         dtype=DType.FLOAT32,
         kv_memory="256MiB",
         num_threads=1,
@@ -64,8 +66,14 @@ async def run(cluster: Cluster, plan: Plan) -> Report:
     report = Report()
     load = LoadGenerator(cluster.grpc_addresses, plan.workload, SEED)
     try:
-        await load.saturate(plan.num_callers, plan.saturate_s / 2)  # warm-up: workers learn the times of their steps
-        sustained = await load.saturate(plan.num_callers, plan.saturate_s)
+        await load.saturate(plan.num_callers, plan.saturate_s / 2)  # workers learn the times of their steps
+        saturated = await load.saturate(plan.num_callers, plan.saturate_s)
+        sustained, typical_s = saturated.goodput, statistics.median(one.took_s for one in saturated.outcomes)
+        load.workload = replace(plan.workload, deadline_s=plan.deadline_factor * typical_s)
+        report.lines.append(
+            f"{plan.num_callers} callers get {sustained:.1f} answers/s, {typical_s:.2f} s each; "
+            f"the deadline from now on: {load.workload.deadline_s:.2f} s"
+        )
         peak = 0.0
         for part in PEAK_PARTS:
             phase = await load.offer(sustained * part, plan.peak_s)
@@ -77,7 +85,7 @@ async def run(cluster: Cluster, plan: Plan) -> Report:
         ended_s = time.monotonic()
         readings = list(gauges.readings)
         after = await load.offer(sustained * 0.5, plan.after_s)
-        await asyncio.sleep(plan.workload.deadline_s / 2)
+        await asyncio.sleep(1.0)
         last = await gauges.read()
         await gauges.close()
     finally:
