@@ -25,6 +25,7 @@ LOCAL_PREFILL_HELP = (
     "uncached tokens at most that a decode worker which holds the rest of the prompt computes itself, where that is "
     "cheaper than a prefill worker and a transfer; 0: never"
 )
+DRAIN_HELP = "seconds after SIGTERM in which a worker finishes its requests, or moves them to other workers"
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 DRAIN_HELP = (
     "seconds that running answers may take to end when a router is told to stop; those that are left end with an "
@@ -146,9 +147,12 @@ class WorkerConfig:
         None, "host:port that routers and other workers reach this one by; default: host and port"
     )
     lease_s: float = setting(10.0, LEASE_HELP)
+    drain_timeout_s: float = setting(25.0, DRAIN_HELP)
 
     def __post_init__(self) -> None:
         _check_port("port", self.port)
+        if self.drain_timeout_s < 0:
+            raise ConfigError("drain_timeout_s", f"must be at least 0, is {self.drain_timeout_s}")
         if self.lease_s <= 0:
             raise ConfigError("lease_s", f"must be above 0, is {self.lease_s}")
         check_stride(self.index, self.engine)

@@ -8,13 +8,18 @@ from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine
 from common.errors import ConfigError
 from common.kv.ticket_table import TicketTable
+from common.transport.channels import PeerChannels
 from common.transport.grpc_receiver import SERVICE_NAME, GrpcReceiver
+from common.transport.grpc_sender import GrpcSender
 from common.worker.attach_session import AttachSession
+from common.worker.departures import Departures
 from common.worker.host import RoleParts, run_worker
+from common.worker.map_timing import MapTiming
 from common.worker.pool_blocks import PoolBlocks
 from common.worker.registration import RegistrationServicer
 from common.worker.worker import Worker
 from decode_worker.arrivals import Arrivals
+from decode_worker.moves import Moves
 from decode_worker.servicer import DecodeWorkerServicer
 from protos import worker_pb2_grpc
 
@@ -28,20 +33,35 @@ def run(config: WorkerConfig) -> int:
         worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
     ) -> RoleParts:
         table = TicketTable(spec=built.kv_cache.spec, lease_s=config.lease_s)
-        arrivals = Arrivals(worker, table)
-        receiver = GrpcReceiver(arrivals.sink, blocks, worker.counters)
+        channels = PeerChannels()
+        departures = Departures(
+            worker,
+            channels,
+            lambda target: GrpcSender(target, blocks, channels),
+            MapTiming(built.kv_cache.spec, config.engine.max_num_batched_tokens),
+            lease_s=config.lease_s,
+        )
+        moves = Moves(worker, departures)
+        arrivals = Arrivals(worker, table, moves)
+        receiver = GrpcReceiver(arrivals.sink, blocks, worker.counters, arrivals.map)
 
         def add_services(server: grpc.aio.Server, session: AttachSession) -> None:
             servicer = DecodeWorkerServicer(worker, arrivals, session, lambda: registration.current)
             worker_pb2_grpc.add_DecodeWorkerServicer_to_server(servicer, server)
             server.add_generic_rpc_handlers((receiver.handler(),))
 
+        async def close() -> None:
+            await departures.close()
+            await channels.close()
+
         return RoleParts(
             taker=arrivals,
             add_services=add_services,
             service_names=("slipstream.v1.DecodeWorker", SERVICE_NAME),
             tickets=table,
-            tasks=(arrivals.keep_leases(),),
+            tasks=(arrivals.keep_leases(), departures.watch_sinks()),
+            is_idle=lambda: moves.is_idle,
+            close=close,
         )
 
     return run_worker(config, make_role)

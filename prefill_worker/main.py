@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import grpc
 
 from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine
 from common.transport.channels import PeerChannels
+from common.transport.grpc_sender import GrpcSender
 from common.worker.attach_session import AttachSession
+from common.worker.departures import Departures
 from common.worker.host import RoleParts, run_worker
+from common.worker.map_timing import MapTiming
 from common.worker.pool_blocks import PoolBlocks
 from common.worker.registration import RegistrationServicer
 from common.worker.worker import Worker
@@ -21,20 +25,35 @@ from protos import worker_pb2_grpc
 
 def run(config: WorkerConfig) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code."""
-    return run_worker(dataclasses.replace(config, role=Role.PREFILL), _make_role)
+    config = dataclasses.replace(config, role=Role.PREFILL)
+    return run_worker(config, functools.partial(_make_role, config))
 
 
-def _make_role(worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer) -> RoleParts:
+def _make_role(
+    config: WorkerConfig, worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+) -> RoleParts:
     channels = PeerChannels()
-    hand_over = HandOver(worker, blocks, channels)
+    departures = Departures(
+        worker,
+        channels,
+        lambda target: GrpcSender(target, blocks, channels),
+        MapTiming(built.kv_cache.spec, config.engine.max_num_batched_tokens),
+        lease_s=config.lease_s,
+    )
+    hand_over = HandOver(worker, departures)
 
     def add_services(server: grpc.aio.Server, session: AttachSession) -> None:
         worker_pb2_grpc.add_PrefillWorkerServicer_to_server(PrefillWorkerServicer(session), server)
 
     async def close() -> None:
-        await hand_over.close()
+        await departures.close()
         await channels.close()
 
     return RoleParts(
-        taker=hand_over, add_services=add_services, service_names=("slipstream.v1.PrefillWorker",), close=close
+        taker=hand_over,
+        add_services=add_services,
+        service_names=("slipstream.v1.PrefillWorker",),
+        tasks=(departures.watch_sinks(),),
+        is_idle=lambda: not departures.num_open,
+        close=close,
     )

@@ -25,43 +25,47 @@ _sym_db = _symbol_database.Default()
 from protos import layout_pb2 as protos_dot_layout__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15protos/transfer.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\"\xbc\x01\n\x06Ticket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x18\n\x10source_worker_id\x18\x02 \x01(\t\x12\x16\n\x0esink_worker_id\x18\x03 \x01(\t\x12\x18\n\x10sink_incarnation\x18\x04 \x01(\x04\x12-\n\x06reason\x18\x05 \x01(\x0e\x32\x1d.slipstream.v1.TransferReason\x12\x12\n\ngeneration\x18\x06 \x01(\r\x12\x10\n\x08lease_ms\x18\x07 \x01(\x04\"8\n\x08\x42lockMap\x12,\n\x06groups\x18\x01 \x03(\x0b\x32\x1c.slipstream.v1.GroupBlockMap\"E\n\rGroupBlockMap\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\x12\x0f\n\x07present\x18\x03 \x03(\x08\"\x8a\x01\n\nPushTarget\x12%\n\x06ticket\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Ticket\x12/\n\nsink_ranks\x18\x02 \x03(\x0b\x32\x1b.slipstream.v1.RankEndpoint\x12$\n\x03map\x18\x03 \x01(\x0b\x32\x17.slipstream.v1.BlockMap\"G\n\tPushFrame\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.PushHeader\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"{\n\nPushHeader\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x10\n\x08group_id\x18\x04 \x01(\r\x12&\n\x07\x65xtents\x18\x05 \x03(\x0b\x32\x15.slipstream.v1.Extent\"?\n\x06\x45xtent\x12\x15\n\rlogical_block\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"&\n\x0cPushResponse\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\"\xe2\x01\n\rCommitRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x11\n\tnum_ranks\x18\x04 \x01(\r\x12\x1b\n\x13num_computed_tokens\x18\x05 \x01(\r\x12*\n\x06groups\x18\x06 \x03(\x0b\x32\x1a.slipstream.v1.GroupCommit\x12/\n\x0c\x66irst_tokens\x18\x07 \x03(\x0b\x32\x19.slipstream.v1.FirstToken\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\"J\n\x0bGroupCommit\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x16\n\x0elogical_blocks\x18\x02 \x03(\r\x12\x11\n\tchecksums\x18\x03 \x03(\x07\"F\n\nFirstToken\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12\x10\n\x08token_id\x18\x02 \x01(\r\x12\x10\n\x08\x66inished\x18\x03 \x01(\x08\"\x10\n\x0e\x43ommitResponse\"D\n\x0b\x46\x61ilRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0e\n\x0c\x46\x61ilResponse*\xa9\x01\n\x0eTransferReason\x12\x1f\n\x1bTRANSFER_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18TRANSFER_REASON_HANDOVER\x10\x01\x12\x19\n\x15TRANSFER_REASON_DRAIN\x10\x02\x12\x1d\n\x19TRANSFER_REASON_MIGRATION\x10\x03\x12\x1e\n\x1aTRANSFER_REASON_PEER_FETCH\x10\x04\x32\xd5\x01\n\nKvTransfer\x12?\n\x04Push\x12\x18.slipstream.v1.PushFrame\x1a\x1b.slipstream.v1.PushResponse(\x01\x12\x45\n\x06\x43ommit\x12\x1c.slipstream.v1.CommitRequest\x1a\x1d.slipstream.v1.CommitResponse\x12?\n\x04\x46\x61il\x12\x1a.slipstream.v1.FailRequest\x1a\x1b.slipstream.v1.FailResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15protos/transfer.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\"\xbc\x01\n\x06Ticket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x18\n\x10source_worker_id\x18\x02 \x01(\t\x12\x16\n\x0esink_worker_id\x18\x03 \x01(\t\x12\x18\n\x10sink_incarnation\x18\x04 \x01(\x04\x12-\n\x06reason\x18\x05 \x01(\x0e\x32\x1d.slipstream.v1.TransferReason\x12\x12\n\ngeneration\x18\x06 \x01(\r\x12\x10\n\x08lease_ms\x18\x07 \x01(\x04\"8\n\x08\x42lockMap\x12,\n\x06groups\x18\x01 \x03(\x0b\x32\x1c.slipstream.v1.GroupBlockMap\"E\n\rGroupBlockMap\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\x12\x0f\n\x07present\x18\x03 \x03(\x08\"\x1f\n\nMapRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\"Z\n\x0bMapResponse\x12%\n\x06ticket\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Ticket\x12$\n\x03map\x18\x02 \x01(\x0b\x32\x17.slipstream.v1.BlockMap\"\x8a\x01\n\nPushTarget\x12%\n\x06ticket\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Ticket\x12/\n\nsink_ranks\x18\x02 \x03(\x0b\x32\x1b.slipstream.v1.RankEndpoint\x12$\n\x03map\x18\x03 \x01(\x0b\x32\x17.slipstream.v1.BlockMap\"G\n\tPushFrame\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.PushHeader\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"{\n\nPushHeader\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x10\n\x08group_id\x18\x04 \x01(\r\x12&\n\x07\x65xtents\x18\x05 \x03(\x0b\x32\x15.slipstream.v1.Extent\"?\n\x06\x45xtent\x12\x15\n\rlogical_block\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"&\n\x0cPushResponse\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\"\xe2\x01\n\rCommitRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x11\n\tnum_ranks\x18\x04 \x01(\r\x12\x1b\n\x13num_computed_tokens\x18\x05 \x01(\r\x12*\n\x06groups\x18\x06 \x03(\x0b\x32\x1a.slipstream.v1.GroupCommit\x12/\n\x0c\x66irst_tokens\x18\x07 \x03(\x0b\x32\x19.slipstream.v1.FirstToken\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\"J\n\x0bGroupCommit\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x16\n\x0elogical_blocks\x18\x02 \x03(\r\x12\x11\n\tchecksums\x18\x03 \x03(\x07\"F\n\nFirstToken\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12\x10\n\x08token_id\x18\x02 \x01(\r\x12\x10\n\x08\x66inished\x18\x03 \x01(\x08\"\x10\n\x0e\x43ommitResponse\"D\n\x0b\x46\x61ilRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0e\n\x0c\x46\x61ilResponse*\xa9\x01\n\x0eTransferReason\x12\x1f\n\x1bTRANSFER_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18TRANSFER_REASON_HANDOVER\x10\x01\x12\x19\n\x15TRANSFER_REASON_DRAIN\x10\x02\x12\x1d\n\x19TRANSFER_REASON_MIGRATION\x10\x03\x12\x1e\n\x1aTRANSFER_REASON_PEER_FETCH\x10\x04\x32\x93\x02\n\nKvTransfer\x12<\n\x03Map\x12\x19.slipstream.v1.MapRequest\x1a\x1a.slipstream.v1.MapResponse\x12?\n\x04Push\x12\x18.slipstream.v1.PushFrame\x1a\x1b.slipstream.v1.PushResponse(\x01\x12\x45\n\x06\x43ommit\x12\x1c.slipstream.v1.CommitRequest\x1a\x1d.slipstream.v1.CommitResponse\x12?\n\x04\x46\x61il\x12\x1a.slipstream.v1.FailRequest\x1a\x1b.slipstream.v1.FailResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.transfer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRANSFERREASON']._serialized_start=1307
-  _globals['_TRANSFERREASON']._serialized_end=1476
+  _globals['_TRANSFERREASON']._serialized_start=1432
+  _globals['_TRANSFERREASON']._serialized_end=1601
   _globals['_TICKET']._serialized_start=62
   _globals['_TICKET']._serialized_end=250
   _globals['_BLOCKMAP']._serialized_start=252
   _globals['_BLOCKMAP']._serialized_end=308
   _globals['_GROUPBLOCKMAP']._serialized_start=310
   _globals['_GROUPBLOCKMAP']._serialized_end=379
-  _globals['_PUSHTARGET']._serialized_start=382
-  _globals['_PUSHTARGET']._serialized_end=520
-  _globals['_PUSHFRAME']._serialized_start=522
-  _globals['_PUSHFRAME']._serialized_end=593
-  _globals['_PUSHHEADER']._serialized_start=595
-  _globals['_PUSHHEADER']._serialized_end=718
-  _globals['_EXTENT']._serialized_start=720
-  _globals['_EXTENT']._serialized_end=783
-  _globals['_PUSHRESPONSE']._serialized_start=785
-  _globals['_PUSHRESPONSE']._serialized_end=823
-  _globals['_COMMITREQUEST']._serialized_start=826
-  _globals['_COMMITREQUEST']._serialized_end=1052
-  _globals['_GROUPCOMMIT']._serialized_start=1054
-  _globals['_GROUPCOMMIT']._serialized_end=1128
-  _globals['_FIRSTTOKEN']._serialized_start=1130
-  _globals['_FIRSTTOKEN']._serialized_end=1200
-  _globals['_COMMITRESPONSE']._serialized_start=1202
-  _globals['_COMMITRESPONSE']._serialized_end=1218
-  _globals['_FAILREQUEST']._serialized_start=1220
-  _globals['_FAILREQUEST']._serialized_end=1288
-  _globals['_FAILRESPONSE']._serialized_start=1290
-  _globals['_FAILRESPONSE']._serialized_end=1304
-  _globals['_KVTRANSFER']._serialized_start=1479
-  _globals['_KVTRANSFER']._serialized_end=1692
+  _globals['_MAPREQUEST']._serialized_start=381
+  _globals['_MAPREQUEST']._serialized_end=412
+  _globals['_MAPRESPONSE']._serialized_start=414
+  _globals['_MAPRESPONSE']._serialized_end=504
+  _globals['_PUSHTARGET']._serialized_start=507
+  _globals['_PUSHTARGET']._serialized_end=645
+  _globals['_PUSHFRAME']._serialized_start=647
+  _globals['_PUSHFRAME']._serialized_end=718
+  _globals['_PUSHHEADER']._serialized_start=720
+  _globals['_PUSHHEADER']._serialized_end=843
+  _globals['_EXTENT']._serialized_start=845
+  _globals['_EXTENT']._serialized_end=908
+  _globals['_PUSHRESPONSE']._serialized_start=910
+  _globals['_PUSHRESPONSE']._serialized_end=948
+  _globals['_COMMITREQUEST']._serialized_start=951
+  _globals['_COMMITREQUEST']._serialized_end=1177
+  _globals['_GROUPCOMMIT']._serialized_start=1179
+  _globals['_GROUPCOMMIT']._serialized_end=1253
+  _globals['_FIRSTTOKEN']._serialized_start=1255
+  _globals['_FIRSTTOKEN']._serialized_end=1325
+  _globals['_COMMITRESPONSE']._serialized_start=1327
+  _globals['_COMMITRESPONSE']._serialized_end=1343
+  _globals['_FAILREQUEST']._serialized_start=1345
+  _globals['_FAILREQUEST']._serialized_end=1413
+  _globals['_FAILRESPONSE']._serialized_start=1415
+  _globals['_FAILRESPONSE']._serialized_end=1429
+  _globals['_KVTRANSFER']._serialized_start=1604
+  _globals['_KVTRANSFER']._serialized_end=1879
 # @@protoc_insertion_point(module_scope)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,12 @@ import grpc
 from common.errors import TransferError
 from common.kv.first_token import FirstToken
 from common.kv.sender import BlockWriter
-from common.kv.ticket import BlockRef, RankCommit
+from common.kv.ticket import BlockRef, RankCommit, Ticket
 from common.transport.frame import decode_frame
+from common.transport.push_target import encode_maps
 from common.transport.ticket_sink import TicketSink
 from common.transport.transfer_counters import TransferCounters
+from common.transport.uninterrupted import uninterrupted
 from protos import transfer_pb2 as pb
 
 SERVICE_NAME = "slipstream.v1.KvTransfer"
@@ -35,9 +37,19 @@ class _Placed:
 
 
 class GrpcReceiver:
-    """The KvTransfer service. State of tickets is the sink's; bytes go to the writer."""
+    """The KvTransfer service. State of tickets is the sink's; bytes go to the writer.
 
-    def __init__(self, sink: TicketSink, writer: BlockWriter, counters: TransferCounters) -> None:
+    `map_ticket` gives a ticket's blocks their places when a source asks for them.
+    """
+
+    def __init__(
+        self,
+        sink: TicketSink,
+        writer: BlockWriter,
+        counters: TransferCounters,
+        map_ticket: Callable[[str], Awaitable[Ticket]],
+    ) -> None:
+        self._map_ticket = map_ticket
         self._sink = sink
         self._writer = writer
         self._counters = counters
@@ -54,6 +66,11 @@ class GrpcReceiver:
                     request_deserializer=None,
                     response_serializer=pb.PushResponse.SerializeToString,
                 ),
+                "Map": grpc.unary_unary_rpc_method_handler(
+                    self.map,
+                    request_deserializer=pb.MapRequest.FromString,
+                    response_serializer=pb.MapResponse.SerializeToString,
+                ),
                 "Commit": grpc.unary_unary_rpc_method_handler(
                     self.commit,
                     request_deserializer=pb.CommitRequest.FromString,
@@ -67,33 +84,27 @@ class GrpcReceiver:
             },
         )
 
+    async def map(self, request: pb.MapRequest, context: Context) -> pb.MapResponse:
+        ticket = await self._map_ticket(request.ticket_id)
+        who = pb.Ticket(ticket_id=ticket.ticket_id, generation=ticket.generation)
+        return pb.MapResponse(ticket=who, map=encode_maps(ticket.maps))
+
     async def push(self, frames: AsyncIterator[bytes], context: Context) -> pb.PushResponse:
         """One source rank's stream for one ticket."""
-        stream_id: int | None = None
-        ticket_id = ""
+        first = await anext(aiter(frames), None)
+        if first is None:
+            return pb.PushResponse()
         num_bytes = 0
+        header, payload = decode_frame(first)
         try:
-            async for frame in frames:
-                header, payload = decode_frame(frame)
-                if stream_id is None:
-                    ticket_id = header.ticket_id
-                    stream_id = self._sink.table.open_stream(
-                        ticket_id, generation=header.generation, rank=header.rank, now=self._sink.now()
-                    )
-                elif header.ticket_id != ticket_id:
-                    raise TransferError("one stream serves one ticket")
-                placed = self._place(header, payload, stream_id)
-                checksums = await _uninterrupted(self._write, placed)
-                known = self._checksums.setdefault(ticket_id, {})
-                for part in placed:
-                    known.pop(part.ref, None)  # written anew
-                known.update(checksums)
-                num_bytes += len(payload)
-                self._counters.received_bytes += len(payload)
+            with self._sink.stream(header.ticket_id, generation=header.generation, rank=header.rank) as stream_id:
+                num_bytes += await self._take(header, payload, stream_id)
+                async for frame in frames:
+                    other, payload = decode_frame(frame)
+                    if other.ticket_id != header.ticket_id:
+                        raise TransferError("one stream serves one ticket")
+                    num_bytes += await self._take(other, payload, stream_id)
         finally:
-            if stream_id is not None:
-                self._sink.table.close_stream(ticket_id, stream_id, self._sink.now())
-            self._sink.settle()
             self._forget_ended()
         return pb.PushResponse(received_bytes=num_bytes)
 
@@ -132,6 +143,17 @@ class GrpcReceiver:
         self._sink.settle()
         self._forget_ended()
         return pb.FailResponse()
+
+    async def _take(self, header: pb.PushHeader, payload: memoryview, stream_id: int) -> int:
+        """Writes one frame. Returns its payload's bytes."""
+        placed = self._place(header, payload, stream_id)
+        checksums = await uninterrupted(self._write, placed)
+        known = self._checksums.setdefault(header.ticket_id, {})
+        for part in placed:
+            known.pop(part.ref, None)  # written anew
+        known.update(checksums)
+        self._counters.received_bytes += len(payload)
+        return len(payload)
 
     def _place(self, header: pb.PushHeader, payload: memoryview, stream_id: int) -> list[_Placed]:
         if sum(extent.length for extent in header.extents) != len(payload):
@@ -174,19 +196,9 @@ class GrpcReceiver:
                 for ref in unknown
             }
 
-        return known | (await _uninterrupted(compute) if unknown else {})
+        return known | (await uninterrupted(compute) if unknown else {})
 
     def _forget_ended(self) -> None:
         """Of all tickets: one whose source died between its stream's end and its commit is never named again."""
         for ticket_id in [known for known in self._checksums if not self._sink.table.is_open(known)]:
             del self._checksums[ticket_id]
-
-
-async def _uninterrupted(work: Any, *arguments: Any) -> Any:
-    """Runs in a thread, and returns only when the thread is done, cancelled or not: it writes to the pool."""
-    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise

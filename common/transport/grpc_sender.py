@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -17,10 +16,9 @@ from common.net.status import error_from_call
 from common.transport.channels import PeerChannels
 from common.transport.frame import encode_frame
 from common.transport.push_target import PushTarget
+from common.transport.uninterrupted import uninterrupted
 from protos import transfer_pb2 as pb
 from protos import transfer_pb2_grpc
-
-logger = logging.getLogger(__name__)
 
 PUSH_METHOD = "/slipstream.v1.KvTransfer/Push"
 # Around 1 MiB a message gRPC is fastest; larger ones only hold memory.
@@ -42,6 +40,7 @@ class GrpcSender:
             PUSH_METHOD, request_serializer=None, response_deserializer=pb.PushResponse.FromString
         )
         self._stream: grpc.aio.StreamUnaryCall[bytes, pb.PushResponse] | None = None
+        self._ended = False
         self._checksums: dict[BlockRef, int] = {}
         self.num_sent_bytes = 0
 
@@ -55,7 +54,7 @@ class GrpcSender:
         if self._stream is None:
             self._stream = self._open_stream()
         for frame_blocks in self._frames(blocks):
-            for frame in await asyncio.to_thread(self._encode, frame_blocks):
+            for frame in await uninterrupted(self._encode, frame_blocks):
                 await self._write(frame)
 
     async def commit(self, *, num_computed_tokens: int, first_tokens: Sequence[FirstToken], attempt: int) -> None:
@@ -83,14 +82,9 @@ class GrpcSender:
         except grpc.aio.AioRpcError as error:
             raise error_from_call(error) from error
 
-    async def fail(self, reason: str) -> None:
-        if self._stream is not None:
+    def close(self) -> None:
+        if self._stream is not None and not self._ended:
             self._stream.cancel()
-        request = pb.FailRequest(ticket_id=self._target.ticket_id, generation=self._target.generation, reason=reason)
-        try:
-            await self._stub.Fail(request, timeout=CONTROL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            logger.debug("could not tell the sink that a transfer failed: %s", error.details())
 
     def _frames(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
         """Neighbours of one group whose bytes fill about a frame; a larger block is split when encoded."""
@@ -136,13 +130,12 @@ class GrpcSender:
         assert self._stream is not None
         try:
             await self._stream.write(frame)
-        except asyncio.InvalidStateError:
+        except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            # A write that meets the stream's end says nothing of its reason.
             raise await self._stream_error() from None
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error) from error
 
     async def _end_stream(self) -> None:
-        if self._stream is None:
+        if self._stream is None or self._ended:
             return
         try:
             await self._stream.done_writing()
@@ -151,6 +144,7 @@ class GrpcSender:
             raise error_from_call(error) from error
         if response.received_bytes != self.num_sent_bytes:
             raise TransferError(f"the sink took {response.received_bytes} of {self.num_sent_bytes} bytes")
+        self._ended = True
 
     async def _stream_error(self) -> SlipstreamError:
         """Why the sink ended the stream early."""

@@ -12,30 +12,26 @@ from protos import transfer_pb2 as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushTarget:
-    """A mapped ticket. `addresses` are the sink's ranks, host:port each."""
+    """A ticket at a sink. `addresses` are the sink's ranks, host:port each; `maps` is None until it is mapped."""
 
     ticket_id: str
     generation: int
     addresses: tuple[str, ...]
-    maps: tuple[GroupMap, ...]
+    maps: tuple[GroupMap, ...] | None
 
     @staticmethod
     def from_wire(message: pb.PushTarget) -> PushTarget:
         """Raises InvalidRequestError when something is missing."""
-        if not message.HasField("ticket") or not message.HasField("map"):
-            raise InvalidRequestError("push_target", "needs a ticket and its block map")
+        if not message.HasField("ticket"):
+            raise InvalidRequestError("push_target", "needs a ticket")
         if len(message.sink_ranks) != 1:
             raise InvalidRequestError("push_target.sink_ranks", f"one rank is served, got {len(message.sink_ranks)}")
         return PushTarget(
             ticket_id=message.ticket.ticket_id,
             generation=message.ticket.generation,
             addresses=tuple(rank.address for rank in message.sink_ranks),
-            maps=decode_maps(message.map),
+            maps=decode_maps(message.map) if message.HasField("map") else None,
         )
-
-    def missing(self, group_id: int) -> frozenset[int]:
-        """Logical blocks of a group that the sink lacks."""
-        return frozenset(index for group in self.maps if group.group_id == group_id for index in group.missing)
 
 
 def encode_maps(maps: Iterable[GroupMap]) -> pb.BlockMap:

@@ -41,7 +41,7 @@ class ModelFacts:
 
 
 def build_registration(
-    identity: WorkerIdentity, model: ModelFacts, *, index_stride: int, version: str, draining: bool
+    identity: WorkerIdentity, model: ModelFacts, *, index_stride: int, version: str, lease_s: float, draining: bool
 ) -> worker_pb2.WorkerRegistration:
     host_id = socket.gethostname()
     state = layout_pb2.WORKER_STATE_DRAINING if draining else layout_pb2.WORKER_STATE_READY
@@ -66,6 +66,7 @@ def build_registration(
         backend=model.backend,
         key_root=model.key_root,
         max_num_batched_tokens=model.max_num_batched_tokens,
+        lease_ms=round(lease_s * 1000),
     )
 
 

@@ -15,6 +15,9 @@ UTILIZATION_S = 60.0
 WORK_S = 1200.0
 # Of KV into a worker, until transfers have been seen.
 RECEIVE_BYTES_PER_S = 1e9
+# What of the known rate one further transfer changes; smaller ones tell of latency, not of the rate.
+TRANSFER_WEIGHT = 0.1
+MIN_MEASURED_BYTES = 2**20
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +44,7 @@ class WorkerAccount:
         self.info = info
         self.load = WorkerLoad(step_times=prior)
         self.available = False  # its stream is up
+        self.doubtful = False  # it has said nothing for a while
         self.num_submits = 0
         self.num_charged_requests = 0
         self.utilization = 0.0
@@ -55,8 +59,13 @@ class WorkerAccount:
 
     @property
     def usable(self) -> bool:
-        """It takes work."""
+        """It is up and takes work."""
         return self.available and not self.info.draining
+
+    @property
+    def trusted(self) -> bool:
+        """Usable, and it has spoken of late: it is planned for. Requests wait for one that is doubtful."""
+        return self.usable and not self.doubtful
 
     def can(self, role: Role) -> bool:
         """Whether it can take a prefill or a decode leg."""
@@ -121,6 +130,11 @@ class WorkerAccount:
     def discharge(self, charge: Charge) -> None:
         """The leg has ended, or was never sent. Idempotent."""
         self._settle(charge)
+
+    def note_transfer(self, num_bytes: int, seconds: float) -> None:
+        """So much KV came to it in this time of sending."""
+        if num_bytes >= MIN_MEASURED_BYTES and seconds > 0:
+            self.receive_bytes_per_s += TRANSFER_WEIGHT * (num_bytes / seconds - self.receive_bytes_per_s)
 
     def reset(self) -> None:
         """The stream broke: what was sent over it is void, and numbers begin anew."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from common.kv.block_map import GroupMap
 from common.kv.spec import KVCacheGroup, KVCacheSpec
-from common.kv.ticket import TicketAction, TicketOffer, TransferReason
+from common.kv.ticket import Ticket, TicketAction, TicketOffer, TransferReason
 from common.kv.ticket_table import TicketTable
 from common.net.server import GrpcServer
 from common.request import RequestId
@@ -90,7 +90,11 @@ async def open_transfer(spec: KVCacheSpec) -> AsyncIterator[Transfer]:
     actions: list[TicketAction] = []
     sink = TicketSink(TicketTable(spec=spec, lease_s=10.0), actions.append)
     blocks, counters = MemoryBlocks(spec, None), TransferCounters()
-    receiver = GrpcReceiver(sink, blocks, counters)
+
+    async def map_ticket(ticket_id: str) -> Ticket:
+        return sink.table.get(ticket_id)
+
+    receiver = GrpcReceiver(sink, blocks, counters, map_ticket)
     server.server.add_generic_rpc_handlers((receiver.handler(),))
     await server.start([])
     channels = PeerChannels()
