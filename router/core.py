@@ -43,6 +43,7 @@ class RouterCore:
     async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
         """See `Generator.generate`."""
         try:
+            self._check_deadline(command)
             self.gate.enter(resumed=command.resume_from is not None)
         except SlipstreamError as error:
             self._observe(command, None, outcome_of(error))
@@ -77,6 +78,14 @@ class RouterCore:
                 created_s=self._created_s,
             )
         ]
+
+    def _check_deadline(self, command: GenerateCommand) -> None:
+        """Before anything is done for a request: what is refused must be cheap when much is."""
+        pinned = command.route.prefill_worker or command.route.decode_worker
+        if command.deadline_s is None or command.resume_from is not None or pinned or command.canary:
+            return
+        now_s = time.monotonic()
+        self._means.room.check_deadline(command.priority, now_s, command.deadline_s, command.sampling)
 
     async def _begin(self, request: AdmittedRequest) -> Answer:
         answer = Answer(request, self._text.text)
