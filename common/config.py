@@ -25,12 +25,11 @@ LOCAL_PREFILL_HELP = (
     "uncached tokens at most that a decode worker which holds the rest of the prompt computes itself, where that is "
     "cheaper than a prefill worker and a transfer; 0: never"
 )
-DRAIN_HELP = "seconds after SIGTERM in which a worker finishes its requests, or moves them to other workers"
-LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 DRAIN_HELP = (
-    "seconds that running answers may take to end when a router is told to stop; those that are left end with an "
-    "error, and the Slipstream client goes on with them at another router"
+    "seconds after SIGTERM in which a worker finishes its requests or moves them to other workers, and a router lets "
+    "its answers end; those that it cuts off then go on at another router where the Slipstream client asked for them"
 )
+LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[a-z]*)")
@@ -188,7 +187,7 @@ class RouterConfig:
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     max_num_requests: int = setting(1024, "requests at the same time at most; more are refused")
     max_attempts: int = setting(4, "times that one request is tried at most, when workers fail it")
-    drain_s: float = setting(30.0, DRAIN_HELP)
+    drain_timeout_s: float = setting(25.0, DRAIN_HELP)
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
 
     def __post_init__(self) -> None:
@@ -198,8 +197,8 @@ class RouterConfig:
             _check_positive(name, getattr(self, name))
         if self.max_local_prefill_tokens < 0:
             raise ConfigError("max_local_prefill_tokens", f"must be at least 0, is {self.max_local_prefill_tokens}")
-        if self.drain_s < 0:
-            raise ConfigError("drain_s", f"must be at least 0, is {self.drain_s:g}")
+        if self.drain_timeout_s < 0:
+            raise ConfigError("drain_timeout_s", f"must be at least 0, is {self.drain_timeout_s:g}")
         if self.grpc_port and self.grpc_port == self.http_port:
             raise ConfigError("http_port", f"must differ from grpc_port, is {self.http_port}, too")
         check_choice("policy", self.policy, POLICIES)

@@ -155,7 +155,7 @@ async def _serve(config: RouterConfig) -> int:
         _tell_ready(router_id, f"{config.host}:{grpc_port}", f"http://{config.host}:{http.port}")
         await stop.wait()
         if not failures:
-            await _drain(readiness, core.gate, config.drain_s, hurry)
+            await _drain(readiness, core.gate, config.drain_timeout_s, hurry)
         logger.info("stopping")
     return 1 if failures else 0
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from common.config import (
-    DRAIN_HELP,
     LEASE_HELP,
     LOCAL_PREFILL_HELP,
     POLICIES,
@@ -21,7 +20,6 @@ from common.config import (
 from common.errors import ConfigError
 
 MAX_PROCESSES = 64
-MAX_DRAIN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +47,7 @@ class ClusterConfig:
     policy: str = setting("prefix_aware", POLICY_HELP, choices=POLICIES)
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     lease_s: float = setting(10.0, LEASE_HELP)
-    drain_s: float = setting(5.0, DRAIN_HELP)
+    router_drain_timeout_s: float = setting(5.0, "seconds after SIGTERM in which a router lets its answers end")
     start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
     log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")
 
@@ -72,8 +70,8 @@ class ClusterConfig:
                 check_stride(self.index, engine)
         if self.start_timeout_s <= 0:
             raise ConfigError("start_timeout_s", f"must be above 0, is {self.start_timeout_s:g}")
-        if not 0 <= self.drain_s <= MAX_DRAIN_S:
-            raise ConfigError("drain_s", f"must be from 0 to {MAX_DRAIN_S:g}, is {self.drain_s:g}")
+        if self.router_drain_timeout_s < 0:
+            raise ConfigError("router_drain_timeout_s", f"must be at least 0, is {self.router_drain_timeout_s:g}")
         if self.lease_s <= 0:
             raise ConfigError("lease_s", f"must be above 0, is {self.lease_s:g}")
 

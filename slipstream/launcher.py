@@ -126,7 +126,7 @@ class Cluster:
             for routers in (True, False):
                 stop_all(
                     [child for name, child in self._children.items() if (name in self.router_names) is routers],
-                    STOP_GRACE_S + (self.config.drain_s if routers else 0.0),
+                    STOP_GRACE_S + (self.config.router_drain_timeout_s if routers else 0.0),
                 )
         finally:
             if self._index is not None:

@@ -17,7 +17,7 @@ from slipstream.launcher import Cluster
 
 SEED = 5
 # Rates at which the peak is looked for, in parts of what callers get who ask again at once.
-PEAK_PARTS = (0.7, 0.85, 1.0)
+PEAK_PARTS = (0.8, 1.0, 1.25, 1.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class Plan:
     after_s: float = 10.0
     normal_after_s: float = 5.0
     min_goodput_share: float = 0.9
-    max_refusal_s: float = 0.25
+    max_refusal_share: float = 0.1  # of the deadline
+    max_wasted: float = 0.01  # share of all requests
     max_growth_mib: float = 64.0
 
 
@@ -92,13 +93,14 @@ async def run(cluster: Cluster, plan: Plan) -> Report:
         await load.close()
     report.lines.append(_line(f"{plan.factor:g} times", overload))
     report.lines.append(_line("half, afterwards", after))
-    share = overload.goodput / peak
+    share = overload.goodput / peak if peak else 0.0
     report.check(share >= plan.min_goodput_share, f"goodput under overload is {share:.0%} of its peak")
     p50_s, p99_s = overload.refusal_s(0.5), overload.refusal_s(0.99)
-    report.check(p99_s <= plan.max_refusal_s, f"refused after {p50_s * 1000:.0f} ms, p99 {p99_s * 1000:.0f} ms")
+    early = p99_s <= plan.max_refusal_share * load.workload.deadline_s
+    report.check(early, f"refused after {p50_s * 1000:.0f} ms, p99 {p99_s * 1000:.0f} ms")
     others = set(overload.statuses) - {"answered", "RESOURCE_EXHAUSTED"}
     wasted = sum(overload.statuses[status] for status in others) / len(overload.outcomes)
-    report.check(wasted <= 0.01, f"{wasted:.1%} ended otherwise than answered or refused")
+    report.check(wasted <= plan.max_wasted, f"{wasted:.1%} ended otherwise than answered or refused")
     half = len(readings) // 2
     for name in before.rss_mib:
         # The first seconds fill queues and caches; afterwards nothing may grow.

@@ -27,7 +27,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 @pytest.fixture
 def cluster(tiny_model: Path) -> Iterator[Cluster]:
-    with Cluster(small_cluster_config(tiny_model, routers=2, drain_s=DRAIN_S)) as cluster:
+    with Cluster(small_cluster_config(tiny_model, routers=2, router_drain_timeout_s=DRAIN_S)) as cluster:
         yield cluster
 
 
