@@ -25,7 +25,10 @@ LOCAL_PREFILL_HELP = (
     "uncached tokens at most that a decode worker which holds the rest of the prompt computes itself, where that is "
     "cheaper than a prefill worker and a transfer; 0: never"
 )
-DRAIN_HELP = "seconds after SIGTERM in which a worker finishes its requests, or moves them to other workers"
+DRAIN_HELP = (
+    "seconds after SIGTERM in which a worker finishes its requests or moves them to other workers, and a router lets "
+    "its answers end; those that it cuts off then go on at another router where the Slipstream client asked for them"
+)
 PROBE_HELP = (
     "seconds between the generations of two tokens by which a router that is ready checks that answers still come; 0: "
     "never again"
@@ -196,6 +199,7 @@ class RouterConfig:
     max_num_requests: int = setting(1024, "requests at the same time at most; more are refused")
     max_attempts: int = setting(4, "times that one request is tried at most, when workers fail it")
     probe_interval_s: float = setting(5.0, PROBE_HELP)
+    drain_timeout_s: float = setting(25.0, DRAIN_HELP)
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
 
     def __post_init__(self) -> None:
@@ -206,6 +210,8 @@ class RouterConfig:
         check_probe_interval(self.probe_interval_s)
         if self.max_local_prefill_tokens < 0:
             raise ConfigError("max_local_prefill_tokens", f"must be at least 0, is {self.max_local_prefill_tokens}")
+        if self.drain_timeout_s < 0:
+            raise ConfigError("drain_timeout_s", f"must be at least 0, is {self.drain_timeout_s:g}")
         if self.grpc_port and self.grpc_port == self.http_port:
             raise ConfigError("http_port", f"must differ from grpc_port, is {self.http_port}, too")
         check_choice("policy", self.policy, POLICIES)

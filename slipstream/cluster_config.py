@@ -50,6 +50,7 @@ class ClusterConfig:
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     lease_s: float = setting(10.0, LEASE_HELP)
     probe_interval_s: float = setting(5.0, PROBE_HELP)
+    router_drain_timeout_s: float = setting(5.0, "seconds after SIGTERM in which a router lets its answers end")
     start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
     log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")
 
@@ -73,6 +74,8 @@ class ClusterConfig:
                 check_stride(self.index, engine)
         if self.start_timeout_s <= 0:
             raise ConfigError("start_timeout_s", f"must be above 0, is {self.start_timeout_s:g}")
+        if self.router_drain_timeout_s < 0:
+            raise ConfigError("router_drain_timeout_s", f"must be at least 0, is {self.router_drain_timeout_s:g}")
         if self.lease_s <= 0:
             raise ConfigError("lease_s", f"must be above 0, is {self.lease_s:g}")
 

@@ -32,7 +32,7 @@ from slipstream.readiness import router_readiness
 
 POLL_INTERVAL_S = 0.02
 READINESS_INTERVAL_S = 0.1
-# Routers are stopped first, so that workers have nothing left to drain.
+# Routers are stopped first, so that workers have nothing left to drain; a router has its own time beside it.
 STOP_GRACE_S = 15.0
 # Longer than a worker drains.
 RESTART_GRACE_S = 40.0
@@ -128,7 +128,7 @@ class Cluster:
             for routers in (True, False):
                 stop_all(
                     [child for name, child in self._children.items() if (name in self.router_names) is routers],
-                    STOP_GRACE_S,
+                    STOP_GRACE_S + (self.config.router_drain_timeout_s if routers else 0.0),
                 )
         finally:
             if self._index is not None:

@@ -15,6 +15,8 @@ from common.net.interceptor import ErrorInterceptor
 # The health service's name for the process as a whole.
 ALIVE = ""
 MAX_MESSAGE_BYTES = 64 * 2**20
+# Whoever pings more often, is told to go away ("too_many_pings").
+MIN_PING_INTERVAL_MS = 5_000
 KEEPALIVE_OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -34,7 +36,7 @@ class GrpcServer:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
                 *KEEPALIVE_OPTIONS,
             ],
         )
