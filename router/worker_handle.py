@@ -40,6 +40,7 @@ class WorkerHandle:
         self.account = self._open_account(info)
         self.load_report = worker_pb2.LoadReport()
         self.since_s = time.monotonic()
+        self.answers = True  # whether the last probe through it came back
         self._changed = on_change
         self._admit = admit
         self.channel: grpc.aio.Channel = open_channel(info.address, tls)
@@ -92,6 +93,7 @@ class WorkerHandle:
         if info.incarnation != self.info.incarnation:
             # It came back under its old address, with an empty cache and nothing to do.
             self.account = self._open_account(info)
+            self.answers = True
         self.account.info = info
         self.account.available = True
         self.account.doubtful = False

@@ -92,6 +92,8 @@ class ClusterPlan:
             policy=config.policy,
             max_local_prefill_tokens=config.max_local_prefill_tokens,
             api_keys=config.api_keys,
+            probe_interval_s=config.probe_interval_s,
+            drain_timeout_s=config.router_drain_timeout_s,
         )
 
 

@@ -11,7 +11,7 @@ from common.config import RouterConfig
 from common.net.peer_role import PeerRole
 from common.net.tls import TlsIdentity
 from common.net.tls_folder import load_identity
-from router.access.gate import CertificateGate, Gate, KeyGate, OpenGate
+from router.access.authenticator import Authenticator, CertificateAuthenticator, KeyAuthenticator, NoAuthenticator
 from router.access.tenant_book import TenantBook
 from router.access.tenant_limits import TenantLimits
 
@@ -24,7 +24,7 @@ class Access:
 
     tls: TlsIdentity | None
     book: TenantBook | None
-    gate: Gate
+    authenticator: Authenticator
     limits: TenantLimits
 
     @classmethod
@@ -35,7 +35,7 @@ class Access:
         book = None if config.api_keys is None else TenantBook(Path(config.api_keys))
         if book is not None and tls is None and not is_loopback(config.host):
             logger.warning("API keys travel in the clear: give --tls-dir, or let a proxy in front of it speak TLS")
-        return cls(tls=tls, book=book, gate=_gate(tls, book), limits=TenantLimits())
+        return cls(tls=tls, book=book, authenticator=_authenticator(tls, book), limits=TenantLimits())
 
     @property
     def require_client_certificate(self) -> bool:
@@ -43,7 +43,7 @@ class Access:
         return self.book is None
 
 
-def _gate(tls: TlsIdentity | None, book: TenantBook | None) -> Gate:
+def _authenticator(tls: TlsIdentity | None, book: TenantBook | None) -> Authenticator:
     if book is not None:
-        return KeyGate(book)
-    return OpenGate() if tls is None else CertificateGate()
+        return KeyAuthenticator(book)
+    return NoAuthenticator() if tls is None else CertificateAuthenticator()

@@ -1,4 +1,4 @@
-"""The gate of a router's gRPC services."""
+"""Who may call a router's gRPC services."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from common.net.guard import HEALTH_SERVICE, peer_roles, service_of
-from router.access.gate import Credentials, Gate
+from router.access.authenticator import Authenticator, Credentials
 from router.access.tenant import Tenant
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -18,21 +18,21 @@ ADMIN_SERVICE = "slipstream.v1.Admin"
 class CallGuard:
     """Implements `common.net.guard.Guard`. Health is for all who reach the server: load balancers have no key."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
 
     def check(self, method: str, context: Context) -> None:
         """Raises UnauthenticatedError or PermissionDeniedError."""
         service = service_of(method)
         if service == HEALTH_SERVICE:
             return
-        caller = self._gate.identify(_credentials(context))
+        caller = self._authenticator.identify(_credentials(context))
         if service == ADMIN_SERVICE:
             caller.check_operator()
 
     def tenant_of(self, context: Context) -> Tenant | None:
         """Whose a call is that has passed. Raises UnauthenticatedError when its key was withdrawn meanwhile."""
-        return self._gate.identify(_credentials(context)).tenant
+        return self._authenticator.identify(_credentials(context)).tenant
 
 
 def _credentials(context: Context) -> Credentials:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from common.errors import ModelNotFoundError
-from router.access.gate import Caller, Gate, OpenGate
+from router.access.authenticator import Authenticator, Caller, NoAuthenticator
 from router.access.tenant import Tenant
 from router.access.tenant_limits import TenantLimits
 from router.generation import Generator, ModelCard, TokenPrompt
@@ -45,16 +45,17 @@ def create_app(
     text: TextModel,
     metrics: RouterMetrics,
     readiness: Readiness,
-    gate: Gate | None = None,
+    authenticator: Authenticator | None = None,
     limits: TenantLimits | None = None,
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     stall_timeout_s: float = DEFAULT_STALL_TIMEOUT_S,
 ) -> Starlette:
     """`readiness` says why the service is not ready, or None when it is. Requests are the generator's to count.
 
-    `gate` says who may call; `limits` are asked before a request's body is read. Health and readiness are for everyone.
+    `authenticator` says who calls; `limits` are asked before a request's body is read. Health and readiness are for
+    everyone.
     """
-    entrance = _Entrance(gate or OpenGate(), limits or TenantLimits())
+    entrance = _Entrance(authenticator or NoAuthenticator(), limits or TenantLimits())
     api = _Api(generator, text, metrics, readiness, entrance, max_body_bytes, stall_timeout_s)
     routes = [
         Route("/v1/completions", _Endpoint(api.completions), methods=["POST"]),
@@ -165,14 +166,14 @@ class _Api:
 
 
 class _Entrance:
-    """Raises the errors of `Gate` and of `TenantLimits`."""
+    """Raises the errors of `Authenticator` and of `TenantLimits`."""
 
-    def __init__(self, gate: Gate, limits: TenantLimits) -> None:
-        self._gate = gate
+    def __init__(self, authenticator: Authenticator, limits: TenantLimits) -> None:
+        self._authenticator = authenticator
         self._limits = limits
 
     def identify(self, request: Request) -> Caller:
-        return self._gate.identify(credentials_of(request))
+        return self._authenticator.identify(credentials_of(request))
 
     def admit(self, request: Request) -> Tenant | None:
         """Whose request it is, when it has a chance of being let in: else its body is not even read."""

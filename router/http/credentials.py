@@ -9,7 +9,7 @@ from starlette.requests import Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from common.net.peer_role import PeerRole, roles_of
-from router.access.gate import Credentials
+from router.access.authenticator import Credentials
 
 _ROLES = "peer_roles"
 

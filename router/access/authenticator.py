@@ -37,20 +37,20 @@ class Caller:
             )
 
 
-class Gate(Protocol):
+class Authenticator(Protocol):
     def identify(self, credentials: Credentials) -> Caller:
         """Raises UnauthenticatedError, or PermissionDeniedError for one who is known and has no business here."""
         ...
 
 
-class OpenGate:
+class NoAuthenticator:
     """Neither keys nor certificates: whoever reaches the router may do everything."""
 
     def identify(self, credentials: Credentials) -> Caller:
         return Caller(operator=True)
 
 
-class CertificateGate:
+class CertificateAuthenticator:
     """Callers have certificates of the fleet's CA."""
 
     def identify(self, credentials: Credentials) -> Caller:
@@ -67,7 +67,7 @@ class CertificateGate:
         return Caller(operator=PeerRole.OPERATOR in credentials.roles)
 
 
-class KeyGate:
+class KeyAuthenticator:
     """Callers have API keys, whatever their certificates say."""
 
     def __init__(self, book: TenantBook) -> None:
