@@ -25,13 +25,22 @@ LOCAL_PREFILL_HELP = (
     "uncached tokens at most that a decode worker which holds the rest of the prompt computes itself, where that is "
     "cheaper than a prefill worker and a transfer; 0: never"
 )
-DRAIN_HELP = "seconds after SIGTERM in which a worker finishes its requests, or moves them to other workers"
+DRAIN_HELP = (
+    "seconds after SIGTERM in which a worker finishes its requests or moves them to other workers, and a router lets "
+    "its answers end; those that it cuts off then go on at another router where the Slipstream client asked for them"
+)
 PROBE_HELP = (
     "seconds between the generations of two tokens by which a router that is ready checks that answers still come; 0: "
     "never again"
 )
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+TLS_HELP = "folder with ca.crt, tls.crt and tls.key, or one that `slipstream certs` made; default: no TLS"
+API_KEYS_HELP = (
+    "TOML file of tenants, the hashes of their keys and their limits (docs/security.md), read again when it changes; "
+    "default: anyone may call who reaches the router"
+)
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[a-z]*)")
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -135,11 +144,23 @@ class IndexConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessConfig:
+    """What every serving process has, whatever it serves."""
+
+    tls_dir: str | None = setting(None, TLS_HELP)
+    log_level: str = setting("info", "the least that is logged", choices=LOG_LEVELS)
+
+    def __post_init__(self) -> None:
+        check_choice("log_level", self.log_level, LOG_LEVELS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """A prefill or decode worker process."""
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     role: Role = field(
         default=Role.DECODE,
         metadata={
@@ -177,6 +198,7 @@ class RouterConfig:
     """A router process."""
 
     index: IndexConfig = field(default_factory=IndexConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     model: str = setting(
         "demo", "Hugging Face folder, .gguf file, hub id, or 'demo': read for its tokenizer and chat template"
     )
@@ -196,7 +218,9 @@ class RouterConfig:
     max_num_requests: int = setting(1024, "requests at the same time at most; more are refused")
     max_attempts: int = setting(4, "times that one request is tried at most, when workers fail it")
     probe_interval_s: float = setting(5.0, PROBE_HELP)
+    drain_timeout_s: float = setting(25.0, DRAIN_HELP)
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
+    api_keys: str | None = setting(None, API_KEYS_HELP)
 
     def __post_init__(self) -> None:
         _check_port("grpc_port", self.grpc_port)
@@ -206,6 +230,8 @@ class RouterConfig:
         check_probe_interval(self.probe_interval_s)
         if self.max_local_prefill_tokens < 0:
             raise ConfigError("max_local_prefill_tokens", f"must be at least 0, is {self.max_local_prefill_tokens}")
+        if self.drain_timeout_s < 0:
+            raise ConfigError("drain_timeout_s", f"must be at least 0, is {self.drain_timeout_s:g}")
         if self.grpc_port and self.grpc_port == self.http_port:
             raise ConfigError("http_port", f"must differ from grpc_port, is {self.http_port}, too")
         check_choice("policy", self.policy, POLICIES)

@@ -89,6 +89,13 @@ class SamplingParams:
                 raise InvalidRequestError(name, f"must be from 0 to {MAX_LOGPROBS}, is {count}")
 
     @property
+    def least_tokens(self) -> int:
+        """Tokens that an answer has at least, whatever is drawn."""
+        if self.ignore_eos and not self.stop and not self.stop_token_ids and self.max_tokens is not None:
+            return self.max_tokens
+        return max(1, self.min_tokens)
+
+    @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
 

@@ -70,17 +70,23 @@ class Readiness:
         self._next_probe_s = 0.0  # monotonic
         self.ready = False
         self.reason = "no worker has registered yet"
+        self._draining = False
 
     def why_not(self) -> str | None:
         """Why the service is not ready; None when it is."""
         return None if self.ready else self.reason
 
+    async def drain(self) -> None:
+        """Not ready from now on."""
+        self._draining = True
+        await self._set_ready(False, "draining")
+
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled, or draining."""
         while (num_up := self._num_up()) < self._min_workers:
             self.reason = f"{num_up} of {self._min_workers} workers are up"
             await asyncio.sleep(INTERVAL_S)
-        while True:
+        while not self._draining:
             if not self._fleet.usable(Role.DECODE):
                 await self._set_ready(False, "no worker that decodes is up")
             elif not self.ready or (self._probe_interval_s and time.monotonic() >= self._next_probe_s):
@@ -89,6 +95,8 @@ class Readiness:
             await asyncio.sleep(INTERVAL_S)
 
     async def _set_ready(self, ready: bool, reason: str) -> None:
+        if self._draining:
+            ready, reason = False, "draining"
         self.reason = reason
         if ready != self.ready:
             self.ready = ready

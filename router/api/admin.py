@@ -14,8 +14,9 @@ from common.net.protocol import encode_role
 from common.net.status import error_from_call
 from protos import admin_pb2 as pb
 from protos import admin_pb2_grpc, layout_pb2
-from router.answer import Answer, Choice
+from router.answer import Answer
 from router.api.explain import encode_decision
+from router.choice import Choice
 from router.decision_log import DecisionLog
 from router.departed import DepartedWorker
 from router.fleet import Fleet

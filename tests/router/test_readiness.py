@@ -53,7 +53,7 @@ async def wait_for(condition: Callable[[], bool]) -> None:
 
 async def states(scene: Scene) -> dict[str, str]:
     """Of each worker, as `slipstream status` tells them."""
-    servicer = RouterAdminServicer(scene.core._fleet, DecisionLog(), admin_pb2.RouterStatus)
+    servicer = RouterAdminServicer(scene.core._fleet, DecisionLog(), (), admin_pb2.RouterStatus)
     response = await servicer.Status(admin_pb2.StatusRequest(), None)  # type: ignore[arg-type]
     return {worker.worker_id: worker.state for worker in decode_status(response).workers}
 
