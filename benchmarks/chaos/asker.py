@@ -1,4 +1,4 @@
-"""Asks the questions of a run: which kind is next, by which router, and with whose cache."""
+"""Asks the questions of a run: which kind is next, and with whose cache."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ MAX_VARIANTS = 20
 
 
 class Asker:
-    """Kinds of a shape come by turns, and routers too. Owner of one client per router."""
+    """Kinds of a shape come by turns. Owner of the client, which knows both routers."""
 
     def __init__(self, fleet: Fleet, workload: Workload, seed: int) -> None:
-        self._clients = {name: AsyncClient(fleet.address(name), timeout_s=TIMEOUT_S) for name in fleet.routers}
-        self._routers = itertools.cycle(fleet.routers)
+        # A router that says nothing for a lease is given up, as workers are.
+        addresses = [fleet.address(name) for name in fleet.routers]
+        self._client = AsyncClient(addresses, timeout_s=TIMEOUT_S, silence_s=fleet.spec.lease_s)
         self._questions: dict[Shape, itertools.cycle[Question]] = {}
         self.workload = workload
         self._seed = seed
@@ -47,8 +48,7 @@ class Asker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        for client in self._clients.values():
-            await client.close()
+        await self._client.close()
 
     async def learn(self, steadiness: Steadiness) -> None:
         """The answers of a fleet that nothing has happened to yet. Raises what a request raises."""
@@ -65,11 +65,10 @@ class Asker:
         for variant in range(MAX_VARIANTS):
             question = make_question(self._seed, self.workload, shape, kind, variant)
             async with room:
-                client = self._clients[next(self._routers)]
-                answer = await _generate(client, question)
+                answer = await _generate(self._client, question)
                 if kind is Kind.STOP:
                     question = with_stop_string(question, answer.choices[0].text)
-                    answer = await _generate(client, question)
+                    answer = await _generate(self._client, question)
             if await asyncio.to_thread(steadiness.is_steady, question, answer):
                 return question, answer
             self.num_unsteady += 1
@@ -78,13 +77,11 @@ class Asker:
     def ask(self, shape: Shape, *, salt: str = "", route: RouteHint | None = None) -> Stream:
         """`salt`: whose cached prefixes it may use; empty: nobody's, so that its prompt is computed."""
         number = next(self._numbers)
-        router = next(self._routers)
         request_id = f"{shape}-{number}"
         return Stream(
             next(self._questions[shape]),
             request_id,
-            router,
-            self._clients[router],
+            self._client,
             salt=salt or request_id,
             route=route,
         )

@@ -120,7 +120,7 @@ class Round:
         await self._fleet.wait_ready()
         judgements = {
             stream.request_id: judge(
-                stream, self._expect(stream, victim, before, struck_s, attack.silence_bound_s, others_share)
+                stream, self._expect(stream, before, struck_s, attack.silence_bound_s, others_share)
             )
             for stream in placement.streams
         }
@@ -165,7 +165,6 @@ class Round:
     def _expect(
         self,
         stream: Stream,
-        victim: Victim,
         before: Look,
         struck_s: float,
         bound_s: float | None,
@@ -173,15 +172,13 @@ class Round:
     ) -> Expectation:
         seen = before.seen.get(stream.request_id)
         in_queue = seen is not None and Stage.QUEUED in seen.stages
-        # The client library does not resume a stream on another router: its end must be clear, and nothing else.
-        by_victim = victim.router is not None and stream.router == victim.router
         since_s = struck_s
         if in_queue and stream.arrivals_s:
             since_s = max(since_s, stream.arrivals_s[0])
         return Expectation(
             reference=self._asker.references[stream.question.name],
             since_s=since_s,
-            bound_s=None if by_victim or in_queue else bound_s,
-            may_refuse=by_victim or stream.route is not None,
+            bound_s=None if in_queue else bound_s,
+            may_refuse=stream.route is not None,  # pinned to a worker that may be the victim
             others_share=others_share,
         )

@@ -48,7 +48,6 @@ class Stream:
         self,
         question: Question,
         request_id: str,
-        router: str,
         client: AsyncClient,
         *,
         salt: str,
@@ -56,7 +55,6 @@ class Stream:
     ) -> None:
         self.question = question
         self.request_id = request_id
-        self.router = router
         self.choices = [SeenChoice() for _ in range(question.num_choices)]
         self.asked_s = time.monotonic()
         self.arrivals_s: list[float] = []
@@ -122,6 +120,8 @@ class Stream:
                 await deltas.aclose()  # type: ignore[attr-defined]
 
     def _take(self, delta: GenerationDelta) -> None:
+        if not delta.choices and delta.usage is None:
+            return  # a sign of life of the router's, not of the answer
         self.arrivals_s.append(time.monotonic())
         for piece in delta.choices:
             choice = self.choices[piece.index]
