@@ -9,10 +9,12 @@ from enum import StrEnum
 
 from benchmarks.chaos.stream import SeenChoice, Stream
 from benchmarks.chaos.workload import ChoiceReference, Reference
-from common.errors import OverloadedError, UnavailableError
+from common.errors import InvalidRequestError, OverloadedError, UnavailableError
 
 # Of float32 sums in another order.
 LOGPROB_TOLERANCE = 1e-3
+# What a request may end in that insists on a worker which is gone: the router says so in one of these.
+CLEAR_ERRORS = (UnavailableError, OverloadedError, InvalidRequestError)
 
 
 class Verdict(StrEnum):
@@ -42,7 +44,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """`may_refuse`: a clear status is an answer, too. `bound_s` None: no silence is too long.
+    """`may_refuse`: it insists on a worker, and a clear status is an answer, too. `bound_s` None: no silence is too long.
 
     `others_share` of the machine was other programs' meanwhile: of a silence, as much is theirs.
     """
@@ -71,7 +73,7 @@ def _judge(stream: Stream, expected: Expectation, silence_s: float) -> tuple[Ver
     if stream.cancelled:
         return Verdict.CANCELLED, ""
     if stream.error is not None:
-        if expected.may_refuse and isinstance(stream.error, (UnavailableError, OverloadedError)):
+        if expected.may_refuse and isinstance(stream.error, CLEAR_ERRORS):
             return Verdict.REFUSED, str(stream.error)
         return Verdict.LOST, f"{type(stream.error).__name__}: {stream.error}"
     if any(choice.finish_reason is None for choice in stream.choices):
