@@ -44,7 +44,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """`may_refuse`: it insists on a worker, and a clear status is an answer, too. `bound_s` None: no silence is too long.
+    """`may_refuse`: it insists on a worker, and a clear status is an answer, too. `bound_s` None: silence may be long.
 
     `others_share` of the machine was other programs' meanwhile: of a silence, as much is theirs.
     """
