@@ -186,7 +186,7 @@ class Cluster:
             self._children[worker_id].kill()
 
     def restart(self, name: str) -> None:
-        """Stops a process as its operator would, and starts it anew under its name. Returns when it serves.
+        """Stops a process as its operator would, and starts it anew under its name. Returns when every router is ready.
 
         Raises UnavailableError when it does not stop or start in time.
         """
@@ -196,7 +196,9 @@ class Cluster:
             raise UnavailableError(f"{name} does not stop within {RESTART_GRACE_S:g} s")
         del self._told[name]
         self._children[name] = self._spawner.submit(Child, child.command, self.log_dir).result()
-        self._wait_serving(time.monotonic() + self.config.start_timeout_s)
+        deadline_s = time.monotonic() + self.config.start_timeout_s
+        self._wait_serving(deadline_s)
+        self._wait_ready(deadline_s)
 
     def newly_ended(self) -> list[Child]:
         """The processes that have ended since the last call."""
