@@ -8,7 +8,8 @@ from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine
 from common.errors import ConfigError
 from common.kv.ticket_table import TicketTable
-from common.transport.grpc_receiver import SERVICE_NAME, GrpcReceiver
+from common.transport.endpoints import make_sink
+from common.transport.grpc_receiver import SERVICE_NAME
 from common.worker.attach_session import AttachSession
 from common.worker.host import RoleParts, run_worker
 from common.worker.pool_blocks import PoolBlocks
@@ -29,7 +30,7 @@ def run(config: WorkerConfig) -> int:
     ) -> RoleParts:
         table = TicketTable(spec=built.kv_cache.spec, lease_s=config.lease_s)
         arrivals = Arrivals(worker, table)
-        receiver = GrpcReceiver(arrivals.sink, blocks, worker.counters)
+        receiver = make_sink(config.transfer, arrivals.sink, blocks, worker.counters, built.kv_cache.spec)
 
         def add_services(server: grpc.aio.Server, session: AttachSession) -> None:
             servicer = DecodeWorkerServicer(worker, arrivals, session, lambda: registration.current)

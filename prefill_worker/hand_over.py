@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from common.errors import InvalidRequestError
-from common.kv.sender import BlockReader, KVSender
+from common.kv.sender import KVSender
 from common.request import Leg
-from common.transport.channels import PeerChannels
-from common.transport.grpc_sender import GrpcSender
 from common.transport.push_target import PushTarget
 from common.worker.attach_hub import LegKey
 from common.worker.engine_thread import StepReport
@@ -22,10 +21,9 @@ CLOSE_S = 5.0
 class HandOver:
     """A LegTaker and ReportListener. Owned by the event loop."""
 
-    def __init__(self, worker: Worker, reader: BlockReader, channels: PeerChannels) -> None:
+    def __init__(self, worker: Worker, open_sender: Callable[[PushTarget], KVSender]) -> None:
         self._worker = worker
-        self._reader = reader
-        self._channels = channels
+        self._open_sender = open_sender
         self._pushes: dict[LegKey, PushTask] = {}
         worker.add_listener(self)
 
@@ -39,7 +37,7 @@ class HandOver:
         if key in self._pushes:
             raise InvalidRequestError("attempt", f"attempt {leg.attempt} of {leg.request_id} is here already")
         self._worker.submit(leg, hand_over=True, on_refused=lambda: self._give_up(key, "refused"))
-        sender = GrpcSender(decoded, self._reader, self._channels)
+        sender = self._open_sender(decoded)
         self._pushes[key] = PushTask(key, leg.choice_indices, decoded, sender, self._on_push_end)
 
     def cancel(self, key: LegKey, choice_indices: tuple[int, ...]) -> None:

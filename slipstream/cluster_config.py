@@ -13,6 +13,7 @@ from common.config import (
     EngineConfig,
     IndexConfig,
     Role,
+    TransferConfig,
     check_choice,
     check_stride,
     setting,
@@ -28,6 +29,7 @@ class ClusterConfig:
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
     # For programs: other settings for the workers of one role. None: `engine`.
     prefill_engine: EngineConfig | None = None
     decode_engine: EngineConfig | None = None

@@ -64,6 +64,7 @@ class ClusterPlan:
                 kv_memory_share=engine.kv_memory_share / self._config.num_workers,
             ),
             index=self._index,
+            transfer=self._config.transfer,
             role=role,
             worker_id=name,
             lease_s=self._config.lease_s,

@@ -143,6 +143,7 @@ def _register(config: WorkerConfig, identity: WorkerIdentity, built: BuiltEngine
             backend=built.backend,
             max_num_batched_tokens=built.engine.config.max_num_batched_tokens,
         ),
+        transfer=config.transfer,
         index_stride=config.index.index_stride,
         version=version("slipstream"),
         draining=draining,

@@ -11,6 +11,9 @@ class PoolBlocks:
     def __init__(self, kv_cache: KVCache) -> None:
         self._kv_cache = kv_cache
 
+    def block_size_bytes(self, group_id: int) -> int:
+        return self._kv_cache.spec.groups[group_id].bytes_per_block
+
     def block_bytes(self, group_id: int, block_id: int) -> memoryview:
         return self._kv_cache.block_bytes(group_id, block_id).data
 

@@ -7,6 +7,7 @@ import time
 
 from common.request import Leg
 from common.transport.channels import PeerChannels
+from common.transport.sender_factory import SenderFactory, SourceTransports
 from common.worker.attach_hub import LegKey
 from common.worker.worker import Worker
 from prefill_worker.hand_over import HandOver
@@ -18,6 +19,9 @@ PROMPT = range(1, 9)  # one block
 
 class NoBlocks:
     """A BlockReader of which nothing is asked."""
+
+    def block_size_bytes(self, group_id: int) -> int:
+        raise AssertionError("the sink has every block")
 
     def block_bytes(self, group_id: int, block_id: int) -> memoryview:
         raise AssertionError("the sink has every block")
@@ -46,7 +50,8 @@ async def test_a_cancel_that_crosses_the_first_token_leaves_nothing() -> None:
     worker = Worker(engine, publish=lambda events: None, on_crash=crash)
     worker.engine.start()
     channels = PeerChannels()
-    hand_over = HandOver(worker, NoBlocks(), channels)
+    transports = SourceTransports(names=("grpc",), host_id="")
+    hand_over = HandOver(worker, SenderFactory(NoBlocks(), channels, worker.counters, transports).open)
     worker.hub.attach("router")
     leg = make_leg(PROMPT)
     worker.hub.own(leg, "router")

@@ -13,7 +13,7 @@ from common.kv.first_token import FirstToken
 from common.kv.sender import KVSender
 from common.kv.ticket import BlockRef
 from common.request import RequestId
-from common.transport.push_target import PushTarget
+from common.transport.push_target import PushTarget, SinkEndpoint
 from common.worker.attach_hub import LegKey
 from prefill_worker.push_task import PushTask
 from protos import worker_pb2
@@ -47,7 +47,7 @@ async def test_what_broke_is_told(error: Exception, status: str) -> None:
         ends.append(end)
 
     sender = BrokenSender(error)
-    target = PushTarget(ticket_id="ticket", generation=1, addresses=("127.0.0.1:1",), maps=())
+    target = PushTarget(ticket_id="ticket", generation=1, sinks=(SinkEndpoint(address="127.0.0.1:1"),), maps=())
     request_id = RequestId("r")
     push = PushTask(LegKey(request_id, 1), (0,), target, sender, on_end)
     push.handed_over(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from common.config import TransferConfig
 from common.kv.block_map import GroupMap
 from common.kv.spec import KVCacheGroup, KVCacheSpec
 from common.kv.ticket import TicketAction, TicketOffer, TransferReason
@@ -16,13 +17,18 @@ from common.kv.ticket_table import TicketTable
 from common.net.server import GrpcServer
 from common.request import RequestId
 from common.transport.channels import PeerChannels
+from common.transport.endpoints import make_sink, make_source
 from common.transport.grpc_receiver import GrpcReceiver
-from common.transport.grpc_sender import GrpcSender
-from common.transport.push_target import PushTarget
+from common.transport.offer import rank_endpoint
+from common.transport.push_target import PushTarget, SinkEndpoint
+from common.transport.sender_factory import SenderFactory
+from common.transport.ticket_sender import TicketSender
 from common.transport.ticket_sink import TicketSink
 from common.transport.transfer_counters import TransferCounters
 
 NUM_BLOCKS = 32
+GRPC = TransferConfig(kv_transports=("grpc",))
+SHARED_MEMORY = TransferConfig(kv_transports=("shm", "grpc"))
 ATTEMPT = 1
 
 
@@ -39,6 +45,9 @@ class MemoryBlocks:
         self.array = np.zeros(shape, np.uint8)
         if seed is not None:
             self.array[:] = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+    def block_size_bytes(self, group_id: int) -> int:
+        return self.array.shape[1]
 
     def block_bytes(self, group_id: int, block_id: int) -> memoryview:
         return self.array[block_id].data
@@ -58,6 +67,8 @@ class Transfer:
     channels: PeerChannels
     counters: TransferCounters
     receiver: GrpcReceiver
+    config: TransferConfig
+    senders: SenderFactory
     actions: list[TicketAction] = field(default_factory=list)
 
     def target(self, block_ids: tuple[int, ...], present: tuple[bool, ...]) -> PushTarget:
@@ -77,26 +88,29 @@ class Transfer:
         num_tokens = 16 * len(block_ids)
         table.credit(ticket.ticket_id, reservation_id="room", credit_tokens=1, num_tokens=num_tokens, now=now)
         generation = table.map(ticket.ticket_id, maps, now)
-        return PushTarget(ticket_id=ticket.ticket_id, generation=generation, addresses=(self.address,), maps=maps)
+        endpoint = SinkEndpoint.from_wire(rank_endpoint(self.address, self.config))
+        return PushTarget(ticket_id=ticket.ticket_id, generation=generation, sinks=(endpoint,), maps=maps)
 
-    def sender(self, target: PushTarget) -> GrpcSender:
-        return GrpcSender(target, self.source, self.channels)
+    def sender(self, target: PushTarget) -> TicketSender:
+        return self.senders.open(target)
 
 
 @asynccontextmanager
-async def open_transfer(spec: KVCacheSpec) -> AsyncIterator[Transfer]:
+async def open_transfer(spec: KVCacheSpec, config: TransferConfig = GRPC) -> AsyncIterator[Transfer]:
     server = GrpcServer()
     port = server.bind("127.0.0.1", 0)
     actions: list[TicketAction] = []
     sink = TicketSink(TicketTable(spec=spec, lease_s=10.0), actions.append)
     blocks, counters = MemoryBlocks(spec, None), TransferCounters()
-    receiver = GrpcReceiver(sink, blocks, counters)
+    receiver = make_sink(config, sink, blocks, counters, spec)
     server.server.add_generic_rpc_handlers((receiver.handler(),))
     await server.start([])
     channels = PeerChannels()
     try:
         source = MemoryBlocks(spec, seed=1)
-        yield Transfer(f"127.0.0.1:{port}", sink, blocks, source, channels, counters, receiver, actions)
+        senders = make_source(config, source, channels, counters)
+        address = f"127.0.0.1:{port}"
+        yield Transfer(address, sink, blocks, source, channels, counters, receiver, config, senders, actions)
     finally:
         await channels.close()
         await server.stop(0)

@@ -1,0 +1,44 @@
+"""The two ends of transfers that a worker has: made from its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from common.config import TransferConfig
+from common.kv.sender import BlockReader, BlockWriter
+from common.kv.spec import KVCacheSpec
+from common.transport.announced_arrivals import AnnouncedArrivals, LaneOpener
+from common.transport.arriving_blocks import ArrivingBlocks
+from common.transport.channels import PeerChannels
+from common.transport.checksum import Checksum
+from common.transport.grpc_receiver import GrpcReceiver
+from common.transport.offer import host_id, offered_transports
+from common.transport.sender_factory import SenderFactory, SourceTransports
+from common.transport.shared_memory import sweep_orphans
+from common.transport.shared_memory_lane import SharedMemorySink, SharedMemorySource
+from common.transport.ticket_sink import TicketSink
+from common.transport.transfer_counters import TransferCounters
+
+
+def make_source(
+    config: TransferConfig, reader: BlockReader, channels: PeerChannels, counters: TransferCounters
+) -> SenderFactory:
+    names = offered_transports(config)
+    directory = Path(config.shm_directory)
+    shared_memory = None
+    if "shm" in names:
+        sweep_orphans(directory)
+        shared_memory = SharedMemorySource(directory)
+    transports = SourceTransports(names=names, host_id=host_id(), shared_memory=shared_memory)
+    return SenderFactory(reader, channels, counters, transports, Checksum(config.kv_checksum))
+
+
+def make_sink(
+    config: TransferConfig, sink: TicketSink, writer: BlockWriter, counters: TransferCounters, spec: KVCacheSpec
+) -> GrpcReceiver:
+    verify = config.kv_checksum != Checksum.NONE.value
+    blocks = ArrivingBlocks(sink, writer, counters, spec=spec, verify=verify)
+    openers: dict[str, LaneOpener] = {}
+    if "shm" in offered_transports(config):
+        openers["shared_memory"] = SharedMemorySink(Path(config.shm_directory)).open
+    return GrpcReceiver(blocks, AnnouncedArrivals(blocks, openers))
