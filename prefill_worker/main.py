@@ -41,6 +41,7 @@ def _make_role(config: WorkerConfig, worker: Worker, blocks: PoolBlocks) -> Role
 
     async def close() -> None:
         await hand_over.close()
+        await senders.close()
         await channels.close()
 
     return RoleParts(

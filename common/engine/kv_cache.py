@@ -44,6 +44,10 @@ class KVCache:
         array: npt.NDArray[np.uint8] = self._bytes[group_id][block_id].cpu().numpy()
         return array
 
+    def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
+        """[bytes_per_block] uint8: a view on every device."""
+        return self._bytes[group_id][block_id]
+
     def write_block_bytes(
         self, group_id: int, block_id: int, data: bytes | memoryview | npt.NDArray[np.uint8], offset: int = 0
     ) -> None:

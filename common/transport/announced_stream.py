@@ -36,6 +36,11 @@ class SourceLane(Protocol):
         """Batches that may lie ready at the same time."""
         ...
 
+    @property
+    def turn(self) -> asyncio.Lock | None:
+        """Held from the first batch to the last of a `send`, where streams share what carries them."""
+        ...
+
     async def open(self) -> pb.AnnounceOpen:
         """How the sink finds its end; the lane's field is set. Raises SlipstreamError when it can't be had."""
         ...
@@ -77,6 +82,19 @@ class AnnouncedStream:
     async def send(self, blocks: Sequence[Block]) -> None:
         if self._call is None:
             await self._open()
+        turn = self._lane.turn
+        if turn is None:
+            await self._announce(blocks)
+            return
+        async with turn:
+            try:
+                await self._announce(blocks)
+                await self._hear_all()
+            except BaseException:
+                self._lane.close(clean=False)  # before it is another's turn
+                raise
+
+    async def _announce(self, blocks: Sequence[Block]) -> None:
         for pieces in self._blocks.batches(blocks, self._lane.batch_bytes):
             while self._num_announced - self._num_taken >= self._lane.num_slots:
                 await self._hear()
@@ -89,8 +107,7 @@ class AnnouncedStream:
         if self._call is None:
             return
         await self._call.done_writing()
-        while self._num_taken < self._num_announced:
-            await self._hear()
+        await self._hear_all()
         code = await self._call.code()
         if code is not grpc.StatusCode.OK:
             raise await self._error()
@@ -157,6 +174,10 @@ class AnnouncedStream:
         if not self._num_taken <= response.num_taken <= self._num_announced:
             raise TransferError(f"the sink took {response.num_taken} of {self._num_announced} batches")
         self._num_taken = response.num_taken
+
+    async def _hear_all(self) -> None:
+        while self._num_taken < self._num_announced:
+            await self._hear()
 
     async def _error(self) -> SlipstreamError:
         """Why the sink ended the stream."""

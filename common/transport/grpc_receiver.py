@@ -14,6 +14,7 @@ from common.transport.arriving_blocks import ArrivingBlocks, ArrivingStream, Pla
 from common.transport.checksum import Checksum
 from common.transport.commit_codec import decode_commit
 from common.transport.frame import decode_frame
+from common.transport.pair_host import PairHost
 from protos import transfer_pb2 as pb
 
 SERVICE_NAME = "slipstream.v1.KvTransfer"
@@ -23,11 +24,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class GrpcReceiver:
-    """State of tickets is the sink's; bytes go to the pool."""
+    """State of tickets is the sink's; bytes go to the pool. `pairs` is None outside an island."""
 
-    def __init__(self, blocks: ArrivingBlocks, announced: AnnouncedArrivals) -> None:
+    def __init__(self, blocks: ArrivingBlocks, announced: AnnouncedArrivals, pairs: PairHost | None = None) -> None:
         self._blocks = blocks
         self._announced = announced
+        self._pairs = pairs
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The service with raw frames: protobuf would copy every payload."""
@@ -51,6 +53,12 @@ class GrpcReceiver:
                 response_serializer=pb.FailResponse.SerializeToString,
             ),
         }
+        if self._pairs is not None:
+            handlers["Pair"] = grpc.stream_stream_rpc_method_handler(
+                self._pairs.serve,
+                request_deserializer=pb.PairRequest.FromString,
+                response_serializer=pb.PairResponse.SerializeToString,
+            )
         return grpc.method_handlers_generic_handler(SERVICE_NAME, handlers)
 
     async def push(self, frames: AsyncIterator[bytes], context: Context) -> pb.PushResponse:

@@ -10,6 +10,7 @@ from common.transport.announced_stream import AnnouncedStream, SourceLane
 from common.transport.channels import PeerChannels
 from common.transport.checksum import Checksum, choose_checksum
 from common.transport.grpc_stream import GrpcStream
+from common.transport.pair_source import PairSource
 from common.transport.push_target import PushTarget, SinkEndpoint
 from common.transport.shared_memory_lane import SharedMemorySource
 from common.transport.source_blocks import SourceBlocks
@@ -24,6 +25,7 @@ class SourceTransports:
     names: tuple[str, ...]
     host_id: str
     shared_memory: SharedMemorySource | None = None
+    pairs: PairSource | None = None
 
 
 class SenderFactory:
@@ -50,17 +52,26 @@ class SenderFactory:
         streams.append(lambda: GrpcStream(target, blocks, self._channels))
         return TicketSender(target, blocks, self._channels, streams, self._counters)
 
+    async def close(self) -> None:
+        if self._transports.pairs is not None:
+            await self._transports.pairs.close()
+
     def _lanes(self, sink: SinkEndpoint) -> Iterator[SourceLane]:
         """One at most: what it fails at, gRPC does."""
-        here = self._transports
-        for name in before_grpc(here.names):
-            if name not in sink.transports:
-                continue
-            if name == "shm" and here.shared_memory is not None and here.host_id == sink.host_id:
-                if not here.shared_memory.reaches(sink.address):
-                    continue
-                yield here.shared_memory.lane(sink.address)
+        for name in before_grpc(self._transports.names):
+            lane = self._lane(name, sink) if name in sink.transports else None
+            if lane is not None:
+                yield lane
                 return
+
+    def _lane(self, name: str, sink: SinkEndpoint) -> SourceLane | None:
+        here = self._transports
+        match name:
+            case "shm" if here.shared_memory is not None and here.host_id == sink.host_id:
+                return here.shared_memory.lane(sink.address) if here.shared_memory.reaches(sink.address) else None
+            case "island" if here.pairs is not None and here.pairs.island == sink.island:
+                return here.pairs.lane(sink.address) if here.pairs.reaches(sink.address) else None
+        return None
 
 
 def before_grpc(names: Iterable[str]) -> Iterator[str]:

@@ -88,6 +88,10 @@ class SharedMemoryLane:
     def num_slots(self) -> int:
         return self._ring.num_slots
 
+    @property
+    def turn(self) -> asyncio.Lock | None:
+        return None
+
     async def open(self) -> pb.AnnounceOpen:
         self._made = self._source.idle_ring(self._address)
         self._reused = self._made is not None

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from common.config import TransferConfig
 from common.kv.block_map import GroupMap
@@ -28,6 +29,7 @@ from common.transport.transfer_counters import TransferCounters
 
 NUM_BLOCKS = 32
 GRPC = TransferConfig(kv_transports=("grpc",))
+ISLAND = TransferConfig(kv_transports=("island", "grpc"), island="test")
 SHARED_MEMORY = TransferConfig(kv_transports=("shm", "grpc"))
 ATTEMPT = 1
 
@@ -45,6 +47,13 @@ class MemoryBlocks:
         self.array = np.zeros(shape, np.uint8)
         if seed is not None:
             self.array[:] = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
+        return torch.from_numpy(self.array[block_id])
 
     def block_size_bytes(self, group_id: int) -> int:
         return self.array.shape[1]
@@ -106,12 +115,13 @@ async def open_transfer(spec: KVCacheSpec, config: TransferConfig = GRPC) -> Asy
     server.server.add_generic_rpc_handlers((receiver.handler(),))
     await server.start([])
     channels = PeerChannels()
+    source = MemoryBlocks(spec, seed=1)
+    senders = make_source(config, source, channels, counters)
     try:
-        source = MemoryBlocks(spec, seed=1)
-        senders = make_source(config, source, channels, counters)
         address = f"127.0.0.1:{port}"
         yield Transfer(address, sink, blocks, source, channels, counters, receiver, config, senders, actions)
     finally:
+        await senders.close()
         await channels.close()
         await server.stop(0)
         await asyncio.sleep(0)
