@@ -157,24 +157,28 @@ class PairLane(_message.Message):
     def __init__(self, pair_id: _Optional[str] = ...) -> None: ...
 
 class NixlLane(_message.Message):
-    __slots__ = ("agent_metadata",)
+    __slots__ = ("agent_metadata", "agent_name")
     AGENT_METADATA_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     agent_metadata: bytes
-    def __init__(self, agent_metadata: _Optional[bytes] = ...) -> None: ...
+    agent_name: str
+    def __init__(self, agent_metadata: _Optional[bytes] = ..., agent_name: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("group_id", "extents", "slot", "addresses", "device_id")
+    __slots__ = ("group_id", "extents", "slot", "addresses", "device_id", "device_memory")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     EXTENTS_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     extents: _containers.RepeatedCompositeFieldContainer[Extent]
     slot: int
     addresses: _containers.RepeatedScalarFieldContainer[int]
     device_id: int
-    def __init__(self, group_id: _Optional[int] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ..., slot: _Optional[int] = ..., addresses: _Optional[_Iterable[int]] = ..., device_id: _Optional[int] = ...) -> None: ...
+    device_memory: bool
+    def __init__(self, group_id: _Optional[int] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ..., slot: _Optional[int] = ..., addresses: _Optional[_Iterable[int]] = ..., device_id: _Optional[int] = ..., device_memory: _Optional[bool] = ...) -> None: ...
 
 class AnnounceResponse(_message.Message):
     __slots__ = ("num_taken",)

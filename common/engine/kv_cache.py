@@ -44,6 +44,11 @@ class KVCache:
         array: npt.NDArray[np.uint8] = self._bytes[group_id][block_id].cpu().numpy()
         return array
 
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """[num_blocks, bytes_per_block] uint8, by group."""
+        return tuple(self._bytes)
+
     def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
         """[bytes_per_block] uint8: a view on every device."""
         return self._bytes[group_id][block_id]

@@ -11,6 +11,8 @@ from common.transport.arriving_blocks import ArrivingBlocks
 from common.transport.channels import PeerChannels
 from common.transport.checksum import Checksum
 from common.transport.grpc_receiver import GrpcReceiver
+from common.transport.nixl_agent import NixlAgent
+from common.transport.nixl_lane import NixlSink
 from common.transport.offer import host_id, offered_transports
 from common.transport.pair_host import PairHost
 from common.transport.pair_source import PairSource
@@ -34,7 +36,8 @@ def make_source(
     pairs = None
     if config.island is not None and "island" in names:
         pairs = PairSource(island=config.island, blocks=blocks, channels=channels, max_pairs=config.max_island_peers)
-    transports = SourceTransports(names=names, host_id=host_id(), shared_memory=shared_memory, pairs=pairs)
+    nixl = NixlAgent(blocks) if "nixl" in names else None
+    transports = SourceTransports(names=names, host_id=host_id(), shared_memory=shared_memory, pairs=pairs, nixl=nixl)
     return SenderFactory(blocks, channels, counters, transports, Checksum(config.kv_checksum))
 
 
@@ -46,6 +49,8 @@ def make_sink(
     openers: dict[str, LaneOpener] = {}
     if "shm" in offered_transports(config):
         openers["shared_memory"] = SharedMemorySink(Path(config.shm_directory)).open
+    if "nixl" in offered_transports(config):
+        openers["nixl"] = NixlSink(NixlAgent(pool), pool).open
     pairs = None
     if config.island is not None and "island" in offered_transports(config):
         pairs = PairHost(island=config.island, blocks=pool, max_pairs=config.max_island_peers)

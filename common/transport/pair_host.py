@@ -17,7 +17,7 @@ from common.transport.arriving_blocks import ArrivingStream, PlacedPart
 from common.transport.pair import OPERATION_TIMEOUT_S, SINK_RANK, local_address_towards
 from common.transport.pair_link import PairLink
 from common.transport.pair_source import BATCH_BYTES
-from common.transport.tensor_blocks import TensorBlocks, copy_bytes
+from common.transport.tensor_blocks import TensorBlocks, write_tensor
 from protos import transfer_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -97,15 +97,7 @@ class PairTaker:
             raise TransferError("island: a batch is larger than any may be")
         received = self._staging[:num_bytes]
         self._link.pair.receive(received)
-        if received.device.type == "cpu":
-            stream.write(parts, received.numpy().data)
-            return
-        start = 0
-        for part in parts:
-            block = self._blocks.block_tensor(part.ref.group_id, part.block_id)
-            copy_bytes(block[part.offset : part.offset + part.length], received[start : start + part.length])
-            part.hash(received[start : start + part.length].cpu().numpy().data)
-            start += part.length
+        write_tensor(stream, parts, received, self._blocks)
 
     def close(self, *, clean: bool) -> None:
         if not self._open:

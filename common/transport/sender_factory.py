@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from common.kv.sender import BlockReader
 from common.transport.announced_stream import AnnouncedStream, SourceLane
 from common.transport.channels import PeerChannels
 from common.transport.checksum import Checksum, choose_checksum
 from common.transport.grpc_stream import GrpcStream
+from common.transport.nixl_agent import NixlAgent
+from common.transport.nixl_lane import NixlLane
 from common.transport.pair_source import PairSource
 from common.transport.push_target import PushTarget, SinkEndpoint
 from common.transport.shared_memory_lane import SharedMemorySource
 from common.transport.source_blocks import SourceBlocks
+from common.transport.tensor_blocks import TensorBlocks
 from common.transport.ticket_sender import OpenStream, TicketSender
 from common.transport.transfer_counters import TransferCounters
 
@@ -26,6 +28,7 @@ class SourceTransports:
     host_id: str
     shared_memory: SharedMemorySource | None = None
     pairs: PairSource | None = None
+    nixl: NixlAgent | None = None
 
 
 class SenderFactory:
@@ -33,13 +36,13 @@ class SenderFactory:
 
     def __init__(
         self,
-        reader: BlockReader,
+        blocks: TensorBlocks,
         channels: PeerChannels,
         counters: TransferCounters,
         transports: SourceTransports,
         checksum: Checksum = Checksum.XXH3_64,
     ) -> None:
-        self._reader = reader
+        self._blocks = blocks
         self._channels = channels
         self._counters = counters
         self._transports = transports
@@ -47,7 +50,7 @@ class SenderFactory:
 
     def open(self, target: PushTarget) -> TicketSender:
         sink = target.sinks[0]
-        blocks = SourceBlocks(self._reader, choose_checksum(self._checksum, sink.checksums))
+        blocks = SourceBlocks(self._blocks, choose_checksum(self._checksum, sink.checksums))
         streams: list[OpenStream] = [_announced(target, blocks, self._channels, lane) for lane in self._lanes(sink)]
         streams.append(lambda: GrpcStream(target, blocks, self._channels))
         return TicketSender(target, blocks, self._channels, streams, self._counters)
@@ -71,6 +74,8 @@ class SenderFactory:
                 return here.shared_memory.lane(sink.address) if here.shared_memory.reaches(sink.address) else None
             case "island" if here.pairs is not None and here.pairs.island == sink.island:
                 return here.pairs.lane(sink.address) if here.pairs.reaches(sink.address) else None
+            case "nixl" if here.nixl is not None:
+                return NixlLane(here.nixl, self._blocks)
         return None
 
 

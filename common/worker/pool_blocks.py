@@ -20,6 +20,9 @@ class PoolBlocks:
     def device(self) -> torch.device:
         return self._kv_cache.device
 
+    def pool_tensors(self) -> tuple[torch.Tensor, ...]:
+        return self._kv_cache.tensors
+
     def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
         return self._kv_cache.block_tensor(group_id, block_id)
 

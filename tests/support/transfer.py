@@ -30,6 +30,7 @@ from common.transport.transfer_counters import TransferCounters
 NUM_BLOCKS = 32
 GRPC = TransferConfig(kv_transports=("grpc",))
 ISLAND = TransferConfig(kv_transports=("island", "grpc"), island="test")
+NIXL = TransferConfig(kv_transports=("nixl", "grpc"))
 SHARED_MEMORY = TransferConfig(kv_transports=("shm", "grpc"))
 ATTEMPT = 1
 
@@ -51,6 +52,9 @@ class MemoryBlocks:
     @property
     def device(self) -> torch.device:
         return torch.device("cpu")
+
+    def pool_tensors(self) -> list[torch.Tensor]:
+        return [torch.from_numpy(self.array)]
 
     def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
         return torch.from_numpy(self.array[block_id])

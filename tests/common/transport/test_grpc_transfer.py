@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 
 import grpc
 import pytest
@@ -15,8 +16,9 @@ from common.kv.ticket import Admit, BlockRef, Drop, EndQuarantine
 from common.transport.frame import encode_frame
 from common.transport.grpc_stream import PUSH_METHOD
 from protos import transfer_pb2 as pb
-from tests.support.transfer import ATTEMPT, GRPC, ISLAND, SHARED_MEMORY, open_transfer, small_spec
+from tests.support.transfer import ATTEMPT, GRPC, ISLAND, NIXL, SHARED_MEMORY, open_transfer, small_spec
 
+needs_nixl = pytest.mark.skipif(find_spec("nixl") is None, reason="the extra nixl is not installed")
 FIRST_TOKENS = (FirstToken(choice_index=0, token_id=5, finished=False),)
 
 
@@ -24,7 +26,9 @@ async def commit(sender: KVSender, num_blocks: int) -> None:
     await sender.commit(num_computed_tokens=16 * num_blocks, first_tokens=FIRST_TOKENS, attempt=ATTEMPT)
 
 
-@pytest.mark.parametrize("config", [GRPC, SHARED_MEMORY, ISLAND], ids=lambda config: config.kv_transports[0])
+@pytest.mark.parametrize(
+    "config", [GRPC, SHARED_MEMORY, ISLAND, pytest.param(NIXL, marks=needs_nixl)], ids=["grpc", "shm", "island", "nixl"]
+)
 @pytest.mark.parametrize("head_dim", [64, 16384], ids=["several blocks a batch", "several batches a block"])
 async def test_missing_blocks_arrive_where_the_map_says(head_dim: int, config: TransferConfig) -> None:
     spec = small_spec(head_dim)
