@@ -46,7 +46,7 @@ class Sink:
     def __init__(self, num_blocks: int, blocks: PoolBlocks, config: TransferConfig) -> None:
         self._config = config
         self._num_blocks = num_blocks
-        self._server = GrpcServer()
+        self._server = GrpcServer(bulk=True)
         self._sink = TicketSink(TicketTable(spec=SPEC, lease_s=60.0), self._carry_out)
         receiver = make_sink(config, self._sink, blocks, TransferCounters(), SPEC)
         self._server.server.add_generic_rpc_handlers((receiver.handler(),))

@@ -19,12 +19,20 @@ KEEPALIVE_OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
+# For bulk bytes: the default frames of 16 KiB, read 8 KiB at a time, cost a third of the rate.
+BULK_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.http2.max_frame_size", 4 * 2**20),
+    ("grpc.experimental.tcp_min_read_chunk_size", 256 * 2**10),
+]
 
 
 class GrpcServer:
-    """Owned by the process's event loop. Bind first, add servicers, start, then `set_serving(True)`."""
+    """Owned by the process's event loop. Bind first, add servicers, start, then `set_serving(True)`.
 
-    def __init__(self) -> None:
+    `bulk`: large messages come here; each connection then holds a larger buffer.
+    """
+
+    def __init__(self, *, bulk: bool = False) -> None:
         self.server: grpc.aio.Server = grpc.aio.server(
             interceptors=[ErrorInterceptor()],
             options=[
@@ -34,6 +42,7 @@ class GrpcServer:
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
                 *KEEPALIVE_OPTIONS,
+                *(BULK_OPTIONS if bulk else ()),
             ],
         )
         self._health = health_aio.HealthServicer()
@@ -68,7 +77,7 @@ class GrpcServer:
         await self.server.stop(grace_s)
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
+def open_channel(address: str, *, bulk: bool = False) -> grpc.aio.Channel:
     """A channel to a peer: made once, reused, kept alive when idle."""
     return grpc.aio.insecure_channel(
         address,
@@ -80,5 +89,6 @@ def open_channel(address: str) -> grpc.aio.Channel:
             # A proxy in the environment is for the world outside, not for the fleet.
             ("grpc.enable_http_proxy", 0),
             *KEEPALIVE_OPTIONS,
+            *(BULK_OPTIONS if bulk else ()),
         ],
     )

@@ -18,7 +18,7 @@ class PeerChannels:
     def get(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = open_channel(address)
+            channel = self._channels[address] = open_channel(address, bulk=True)
         return channel
 
     async def close(self) -> None:

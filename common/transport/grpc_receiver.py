@@ -10,7 +10,7 @@ import grpc
 
 from common.errors import TransferError
 from common.transport.announced_arrivals import AnnouncedArrivals
-from common.transport.arriving_blocks import ArrivingBlocks, ArrivingStream, PlacedPart, check_lengths
+from common.transport.arriving_blocks import ArrivingBlocks, ArrivingStream, check_lengths
 from common.transport.checksum import Checksum
 from common.transport.commit_codec import decode_commit
 from common.transport.frame import decode_frame
@@ -73,7 +73,7 @@ class GrpcReceiver:
                     raise TransferError("one stream serves one ticket")
                 check_lengths(header.extents, len(payload))
                 parts = stream.place(header.group_id, header.extents)
-                await stream.take(parts, _writing(stream, parts, payload))
+                await stream.take_bytes(parts, payload)
         finally:
             if stream is not None:
                 stream.close()
@@ -99,7 +99,3 @@ class GrpcReceiver:
         sink.table.abort(request.ticket_id, f"the source gave up: {request.reason}", sink.now())
         self._blocks.settle()
         return pb.FailResponse()
-
-
-def _writing(stream: ArrivingStream, parts: list[PlacedPart], payload: memoryview) -> Any:
-    return lambda: stream.write(parts, payload)

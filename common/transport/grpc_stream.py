@@ -1,9 +1,9 @@
-"""KV blocks over gRPC client streams of raw-bytes frames."""
+"""KV blocks over a gRPC client stream of raw-bytes frames."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import grpc
 
@@ -19,17 +19,14 @@ PUSH_METHOD = "/slipstream.v1.KvTransfer/Push"
 TRANSPORT = "grpc"
 # Around 1 MiB a message gRPC is fastest; larger ones only hold memory.
 FRAME_BYTES = 2**20
-# While one stream's frame is written to the socket, the other's is copied: one alone leaves both ends waiting in turn.
-NUM_STREAMS = 2
-# Frames that one hop to a thread encodes: a hop costs as much as half a frame's copy.
-FRAMES_PER_HOP = 2
-ABANDON_TIMEOUT_S = 5.0
-
-_Call = grpc.aio.StreamUnaryCall
 
 
 class GrpcStream:
-    """A BlockStream of up to NUM_STREAMS calls. Copying and checksums run in threads."""
+    """A BlockStream.
+
+    Frames of a pool in host memory are made on the event loop, in 0.2 ms each: a hop to a thread and back costs about
+    as much.
+    """
 
     transport = TRANSPORT
 
@@ -39,63 +36,35 @@ class GrpcStream:
         self._open_call: grpc.aio.StreamUnaryMultiCallable[bytes, pb.PushResponse] = channels.get(
             target.address
         ).stream_unary(PUSH_METHOD, request_serializer=None, response_deserializer=pb.PushResponse.FromString)
-        self._calls: list[_Call[bytes, pb.PushResponse]] = []
+        self._call: grpc.aio.StreamUnaryCall[bytes, pb.PushResponse] | None = None
         self._num_sent_bytes = 0
 
     async def send(self, blocks: Sequence[Block]) -> None:
-        runs = self._runs(blocks)
-        first = next(runs, None)
-        if first is None:
-            return
-        second = next(runs, None)
-        # One run is not worth a second stream.
-        num_writers = 1 if second is None else NUM_STREAMS
-        while len(self._calls) < num_writers:
-            self._calls.append(self._open_call())
-        remaining = _chain(first, second, runs)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for call in self._calls[:num_writers]:
-                    group.create_task(self._write(call, remaining))
-        except* SlipstreamError as errors:
-            raise errors.exceptions[0] from None
+        if self._call is None:
+            self._call = self._open_call()
+        for pieces in self._blocks.batches(blocks, FRAME_BYTES):
+            if self._blocks.in_host_memory:
+                frame = self._encode_frame(pieces)
+            else:
+                frame = await asyncio.to_thread(self._encode_frame, pieces)
+            await self._write_frame(self._call, frame)
+            self._num_sent_bytes += sum(piece.length for piece in pieces)
 
     async def finish(self) -> None:
-        num_received_bytes = 0
+        if self._call is None:
+            return
         try:
-            for call in self._calls:
-                await call.done_writing()
-            for call in self._calls:
-                num_received_bytes += (await call).received_bytes
+            await self._call.done_writing()
+            response = await self._call
         except grpc.aio.AioRpcError as error:
             raise error_from_call(error) from error
-        if num_received_bytes != self._num_sent_bytes:
-            raise TransferError(f"the sink took {num_received_bytes} of {self._num_sent_bytes} bytes")
+        if response.received_bytes != self._num_sent_bytes:
+            raise TransferError(f"the sink took {response.received_bytes} of {self._num_sent_bytes} bytes")
 
     async def abandon(self) -> bool:
-        for call in self._calls:
-            call.cancel()
+        if self._call is not None:
+            self._call.cancel()
         return False  # the sink hears of it in its own time
-
-    def _runs(self, blocks: Sequence[Block]) -> Iterator[list[list[Piece]]]:
-        """Frames that are encoded together. The parts of one block stay in one run, so that they arrive in order."""
-        run: list[list[Piece]] = []
-        for frame in self._blocks.batches(blocks, FRAME_BYTES):
-            if len(run) >= FRAMES_PER_HOP and frame[0].offset == 0:
-                yield run
-                run = []
-            run.append(frame)
-        if run:
-            yield run
-
-    async def _write(self, call: _Call[bytes, pb.PushResponse], runs: Iterator[list[list[Piece]]]) -> None:
-        for run in runs:
-            for frame in await asyncio.to_thread(self._encode, run):
-                await self._write_frame(call, frame)
-            self._num_sent_bytes += sum(piece.length for frame in run for piece in frame)
-
-    def _encode(self, run: list[list[Piece]]) -> list[bytes]:
-        return [self._encode_frame(pieces) for pieces in run]
 
     def _encode_frame(self, pieces: list[Piece]) -> bytes:
         header = pb.PushHeader(
@@ -107,7 +76,7 @@ class GrpcStream:
         )
         return encode_frame(header, self._blocks.read(pieces))
 
-    async def _write_frame(self, call: _Call[bytes, pb.PushResponse], frame: bytes) -> None:
+    async def _write_frame(self, call: grpc.aio.StreamUnaryCall[bytes, pb.PushResponse], frame: bytes) -> None:
         try:
             await call.write(frame)
         except asyncio.InvalidStateError:
@@ -116,19 +85,10 @@ class GrpcStream:
             raise error_from_call(error) from error
 
 
-async def _stream_error(call: _Call[bytes, pb.PushResponse]) -> SlipstreamError:
+async def _stream_error(call: grpc.aio.StreamUnaryCall[bytes, pb.PushResponse]) -> SlipstreamError:
     """Why the sink ended the stream early."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
         return error_from_call(error)
     return UnavailableError("the sink ended the stream early")
-
-
-def _chain(
-    first: list[list[Piece]], second: list[list[Piece]] | None, rest: Iterator[list[list[Piece]]]
-) -> Iterator[list[list[Piece]]]:
-    yield first
-    if second is not None:
-        yield second
-    yield from rest

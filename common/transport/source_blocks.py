@@ -34,6 +34,10 @@ class SourceBlocks:
         self.checksums: dict[BlockRef, int] = {}
         self._reader = reader
 
+    @property
+    def in_host_memory(self) -> bool:
+        return self._reader.in_host_memory
+
     def num_bytes(self, blocks: Sequence[Block]) -> int:
         return sum(self._reader.block_size_bytes(ref.group_id) for ref, _ in blocks)
 

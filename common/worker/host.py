@@ -82,7 +82,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = GrpcServer()
+    server = GrpcServer(bulk=True)
     port = server.bind(config.host, config.port)
     built = await asyncio.to_thread(_load, config)
     identity = _identity(config, port)

@@ -20,6 +20,10 @@ class PoolBlocks:
     def device(self) -> torch.device:
         return self._kv_cache.device
 
+    @property
+    def in_host_memory(self) -> bool:
+        return self._kv_cache.device.type == "cpu"
+
     def pool_tensors(self) -> tuple[torch.Tensor, ...]:
         return self._kv_cache.tensors
 

@@ -20,6 +20,8 @@ PROMPT = range(1, 9)  # one block
 class NoBlocks:
     """A BlockReader of which nothing is asked."""
 
+    in_host_memory = True
+
     def block_size_bytes(self, group_id: int) -> int:
         raise AssertionError("the sink has every block")
 

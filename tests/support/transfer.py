@@ -53,6 +53,10 @@ class MemoryBlocks:
     def device(self) -> torch.device:
         return torch.device("cpu")
 
+    @property
+    def in_host_memory(self) -> bool:
+        return True
+
     def pool_tensors(self) -> list[torch.Tensor]:
         return [torch.from_numpy(self.array)]
 
@@ -110,7 +114,7 @@ class Transfer:
 
 @asynccontextmanager
 async def open_transfer(spec: KVCacheSpec, config: TransferConfig = GRPC) -> AsyncIterator[Transfer]:
-    server = GrpcServer()
+    server = GrpcServer(bulk=True)
     port = server.bind("127.0.0.1", 0)
     actions: list[TicketAction] = []
     sink = TicketSink(TicketTable(spec=spec, lease_s=10.0), actions.append)
