@@ -23,8 +23,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SinkLane(Protocol):
     """The sink's end of what carries one stream's bytes."""
 
+    @property
+    def is_plain_copy(self) -> bool:
+        """Whether `take` copies within host memory, for less than a millisecond, and does nothing else."""
+        ...
+
     def take(self, batch: pb.Batch, stream: ArrivingStream, parts: list[PlacedPart]) -> None:
-        """Brings a batch's bytes to their places, in a thread. Raises SlipstreamError."""
+        """Brings a batch's bytes to their places, in a thread unless it is a plain copy. Raises SlipstreamError."""
         ...
 
     def close(self, *, clean: bool) -> None:
@@ -72,7 +77,7 @@ class AnnouncedArrivals:
                 raise InvalidRequestError("kind", "a stream is opened once")
             batch = message.batch
             parts = stream.place(batch.group_id, batch.extents)
-            await stream.take(parts, _taking(lane, batch, stream, parts))
+            await stream.take(parts, _taking(lane, batch, stream, parts), inline=lane.is_plain_copy)
             num_taken += 1
             await context.write(pb.AnnounceResponse(num_taken=num_taken))
 

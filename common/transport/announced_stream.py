@@ -37,6 +37,11 @@ class SourceLane(Protocol):
         ...
 
     @property
+    def is_plain_copy(self) -> bool:
+        """Whether `load` copies host memory, for less than a millisecond, and does nothing else."""
+        ...
+
+    @property
     def turn(self) -> asyncio.Lock | None:
         """Held from the first batch to the last of a `send`, where streams share what carries them."""
         ...
@@ -54,7 +59,7 @@ class SourceLane(Protocol):
         ...
 
     def load(self, slot: int, pieces: Sequence[Piece], blocks: SourceBlocks) -> pb.Batch:
-        """Lays a batch ready, in a thread; what lay in the slot before has been taken."""
+        """Lays a batch ready, in a thread unless it is a plain copy; what lay in the slot before has been taken."""
         ...
 
     def close(self, *, clean: bool) -> None:
@@ -99,7 +104,10 @@ class AnnouncedStream:
             while self._num_announced - self._num_taken >= self._lane.num_slots:
                 await self._hear()
             slot = self._num_announced % self._lane.num_slots
-            batch = await asyncio.to_thread(self._lane.load, slot, pieces, self._blocks)
+            if self._lane.is_plain_copy and self._blocks.in_host_memory:
+                batch = self._lane.load(slot, pieces, self._blocks)
+            else:
+                batch = await asyncio.to_thread(self._lane.load, slot, pieces, self._blocks)
             self._num_announced += 1
             await self._say(pb.AnnounceRequest(batch=batch))
 

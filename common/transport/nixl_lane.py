@@ -31,6 +31,7 @@ class NixlLane:
     transport = TRANSPORT
     batch_bytes = BATCH_BYTES
     num_slots = NUM_SLOTS
+    is_plain_copy = False
     turn: asyncio.Lock | None = None
 
     def __init__(self, agent: NixlAgent, blocks: TensorBlocks) -> None:
@@ -89,6 +90,8 @@ class NixlSink:
 
 class NixlTaker:
     """A SinkLane. A buffer of a stream that failed is not used again, nor freed: NIXL keeps it registered."""
+
+    is_plain_copy = False
 
     def __init__(self, sink: NixlSink, remote: str, buffer: torch.Tensor) -> None:
         self._sink = sink

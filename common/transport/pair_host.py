@@ -84,6 +84,8 @@ class PairHost:
 class PairTaker:
     """A SinkLane over a group."""
 
+    is_plain_copy = False
+
     def __init__(self, link: PairLink, blocks: TensorBlocks) -> None:
         self._link = link
         self._blocks = blocks

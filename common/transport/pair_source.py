@@ -154,6 +154,7 @@ class PairLane:
     transport = TRANSPORT
     batch_bytes = BATCH_BYTES
     num_slots = NUM_SLOTS
+    is_plain_copy = False
 
     def __init__(self, source: PairSource, address: str) -> None:
         self._source = source

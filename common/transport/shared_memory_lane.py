@@ -72,6 +72,7 @@ class SharedMemoryLane:
     """A SourceLane over one ring, which belongs to one stream at a time."""
 
     transport = TRANSPORT
+    is_plain_copy = True
 
     def __init__(self, source: SharedMemorySource, address: str) -> None:
         self._source = source
@@ -173,6 +174,8 @@ class SharedMemorySink:
 
 class SharedMemoryTaker:
     """A SinkLane over one ring."""
+
+    is_plain_copy = True
 
     def __init__(self, sink: SharedMemorySink, ring: SharedRing) -> None:
         self._sink = sink
