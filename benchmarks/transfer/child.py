@@ -42,6 +42,14 @@ class SinkChild:
     def decode_target(encoded: str) -> transfer_pb2.PushTarget:
         return transfer_pb2.PushTarget.FromString(bytes.fromhex(encoded))
 
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        await self._process.wait()
+
     async def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()

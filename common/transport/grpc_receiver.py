@@ -29,7 +29,7 @@ class GrpcReceiver:
     def __init__(self, blocks: ArrivingBlocks, announced: AnnouncedArrivals, pairs: PairHost | None = None) -> None:
         self._blocks = blocks
         self._announced = announced
-        self._pairs = pairs
+        self.pairs = pairs
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The service with raw frames: protobuf would copy every payload."""
@@ -53,9 +53,9 @@ class GrpcReceiver:
                 response_serializer=pb.FailResponse.SerializeToString,
             ),
         }
-        if self._pairs is not None:
+        if self.pairs is not None:
             handlers["Pair"] = grpc.stream_stream_rpc_method_handler(
-                self._pairs.serve,
+                self.pairs.serve,
                 request_deserializer=pb.PairRequest.FromString,
                 response_serializer=pb.PairResponse.SerializeToString,
             )

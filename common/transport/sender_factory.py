@@ -45,7 +45,7 @@ class SenderFactory:
         self._blocks = blocks
         self._channels = channels
         self._counters = counters
-        self._transports = transports
+        self.transports = transports
         self._checksum = checksum
 
     def open(self, target: PushTarget) -> TicketSender:
@@ -56,19 +56,19 @@ class SenderFactory:
         return TicketSender(target, blocks, self._channels, streams, self._counters)
 
     async def close(self) -> None:
-        if self._transports.pairs is not None:
-            await self._transports.pairs.close()
+        if self.transports.pairs is not None:
+            await self.transports.pairs.close()
 
     def _lanes(self, sink: SinkEndpoint) -> Iterator[SourceLane]:
         """One at most: what it fails at, gRPC does."""
-        for name in before_grpc(self._transports.names):
+        for name in before_grpc(self.transports.names):
             lane = self._lane(name, sink) if name in sink.transports else None
             if lane is not None:
                 yield lane
                 return
 
     def _lane(self, name: str, sink: SinkEndpoint) -> SourceLane | None:
-        here = self._transports
+        here = self.transports
         match name:
             case "shm" if here.shared_memory is not None and here.host_id == sink.host_id:
                 return here.shared_memory.lane(sink.address) if here.shared_memory.reaches(sink.address) else None

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,11 +22,13 @@ from common.transport.channels import PeerChannels
 from common.transport.endpoints import make_sink, make_source
 from common.transport.grpc_receiver import GrpcReceiver
 from common.transport.offer import rank_endpoint
-from common.transport.push_target import PushTarget, SinkEndpoint
+from common.transport.push_target import PushTarget, SinkEndpoint, encode_maps
 from common.transport.sender_factory import SenderFactory
+from common.transport.shared_memory import PREFIX
 from common.transport.ticket_sender import TicketSender
 from common.transport.ticket_sink import TicketSink
 from common.transport.transfer_counters import TransferCounters
+from protos import transfer_pb2
 
 NUM_BLOCKS = 32
 GRPC = TransferConfig(kv_transports=("grpc",))
@@ -73,6 +76,11 @@ class MemoryBlocks:
         self.array[block_id, offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
 
+def rings_in(directory: Path) -> list[Path]:
+    """Rings in shared memory that have a name still."""
+    return list(directory.glob(f"{PREFIX}*"))
+
+
 @dataclass(slots=True)
 class Transfer:
     """A sink that serves, and what it was told to do."""
@@ -108,12 +116,27 @@ class Transfer:
         endpoint = SinkEndpoint.from_wire(rank_endpoint(self.address, self.config))
         return PushTarget(ticket_id=ticket.ticket_id, generation=generation, sinks=(endpoint,), maps=maps)
 
+    @property
+    def num_pairs(self) -> int:
+        return 0 if self.receiver.pairs is None else self.receiver.pairs.num_pairs
+
+    def encode(self, target: PushTarget) -> transfer_pb2.PushTarget:
+        """As another process gets it."""
+        return transfer_pb2.PushTarget(
+            ticket=transfer_pb2.Ticket(ticket_id=target.ticket_id, generation=target.generation),
+            sink_ranks=[rank_endpoint(self.address, self.config)],
+            map=encode_maps(target.maps),
+        )
+
     def sender(self, target: PushTarget) -> TicketSender:
         return self.senders.open(target)
 
 
 @asynccontextmanager
-async def open_transfer(spec: KVCacheSpec, config: TransferConfig = GRPC) -> AsyncIterator[Transfer]:
+async def open_transfer(
+    spec: KVCacheSpec, config: TransferConfig = GRPC, *, source_config: TransferConfig | None = None
+) -> AsyncIterator[Transfer]:
+    """`source_config`: where the source's settings are others than the sink's."""
     server = GrpcServer(bulk=True)
     port = server.bind("127.0.0.1", 0)
     actions: list[TicketAction] = []
@@ -124,7 +147,7 @@ async def open_transfer(spec: KVCacheSpec, config: TransferConfig = GRPC) -> Asy
     await server.start([])
     channels = PeerChannels()
     source = MemoryBlocks(spec, seed=1)
-    senders = make_source(config, source, channels, counters)
+    senders = make_source(source_config or config, source, channels, counters)
     try:
         address = f"127.0.0.1:{port}"
         yield Transfer(address, sink, blocks, source, channels, counters, receiver, config, senders, actions)
