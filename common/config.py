@@ -27,6 +27,7 @@ LOCAL_PREFILL_HELP = (
     "uncached tokens at most that a decode worker which holds the rest of the prompt computes itself, where that is "
     "cheaper than a prefill worker and a transfer; 0: never"
 )
+DRAIN_HELP = "seconds after SIGTERM in which a worker finishes its requests, or moves them to other workers"
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -178,9 +179,12 @@ class WorkerConfig:
         None, "host:port that routers and other workers reach this one by; default: host and port"
     )
     lease_s: float = setting(10.0, LEASE_HELP)
+    drain_timeout_s: float = setting(25.0, DRAIN_HELP)
 
     def __post_init__(self) -> None:
         _check_port("port", self.port)
+        if self.drain_timeout_s < 0:
+            raise ConfigError("drain_timeout_s", f"must be at least 0, is {self.drain_timeout_s}")
         if self.lease_s <= 0:
             raise ConfigError("lease_s", f"must be above 0, is {self.lease_s}")
         check_stride(self.index, self.engine)

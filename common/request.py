@@ -116,6 +116,14 @@ class TokenLogprob:
     top: tuple[TopLogprob, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LegKey:
+    """One attempt at some choices of a request."""
+
+    request_id: RequestId
+    attempt: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leg:
     """What a worker must compute, or go on computing: some choices of one attempt of a request.
@@ -143,6 +151,10 @@ class Leg:
         assert self.sampling.seed is not None, "the router mints a seed before it makes a leg"
         if not self.prompt_token_ids:
             raise InvalidRequestError("prompt", "must hold at least one token")
+
+    @property
+    def key(self) -> LegKey:
+        return LegKey(self.request_id, self.attempt)
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:

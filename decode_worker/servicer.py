@@ -45,24 +45,15 @@ class DecodeWorkerServicer(worker_pb2_grpc.DecodeWorkerServicer):
             source_worker_id=WorkerId(request.source_worker_id) if request.source_worker_id else None,
             reason=_decode_reason(request.reason),
         )
-        grant = await self._arrivals.reserve(leg, offer, request.router_id)
-        # Mapped at once whatever is asked: late mapping saves memory for long prompts, and Map repeats the map.
+        map_after_s = None if request.map_now else request.map_after_ms / 1000
+        ticket, reservation = await self._arrivals.reserve(leg, offer, request.router_id, map_after_s=map_after_s)
         return worker_pb2.ReserveResponse(
-            ticket=self._encode_ticket(grant.ticket, grant.generation),
-            credit_tokens=grant.reservation.credit_tokens,
-            map=encode_maps(grant.reservation.maps),
+            ticket=self._encode_ticket(ticket),
+            credit_tokens=reservation.credit_tokens,
+            map=encode_maps(ticket.maps) if ticket.maps else None,
             sink_ranks=self._registration().ranks,
-            cached_blocks=grant.reservation.cached_blocks,
+            cached_blocks=reservation.cached_blocks,
             load=self._worker.load_report(),
-        )
-
-    async def Map(self, request: worker_pb2.MapRequest, context: Context) -> worker_pb2.MapResponse:
-        """The map as it stands. Raises StaleTicketError when the ticket has ended."""
-        table = self._arrivals.sink.table
-        table.touch(request.ticket_id, self._arrivals.sink.now())
-        ticket = table.get(request.ticket_id)
-        return worker_pb2.MapResponse(
-            ticket=self._encode_ticket(ticket, ticket.generation), map=encode_maps(ticket.maps)
         )
 
     async def Abort(self, request: worker_pb2.AbortRequest, context: Context) -> worker_pb2.AbortResponse:
@@ -73,7 +64,7 @@ class DecodeWorkerServicer(worker_pb2_grpc.DecodeWorkerServicer):
         self._arrivals.release(request.ticket_id)
         return worker_pb2.ReleaseResponse()
 
-    def _encode_ticket(self, ticket: Ticket, generation: int) -> transfer_pb2.Ticket:
+    def _encode_ticket(self, ticket: Ticket) -> transfer_pb2.Ticket:
         who = self._registration()
         return transfer_pb2.Ticket(
             ticket_id=ticket.ticket_id,
@@ -81,7 +72,7 @@ class DecodeWorkerServicer(worker_pb2_grpc.DecodeWorkerServicer):
             sink_worker_id=who.worker_id,
             sink_incarnation=who.incarnation,
             reason=transfer_pb2.TransferReason.Name(int(ticket.offer.reason)),
-            generation=generation,
+            generation=ticket.generation,
             lease_ms=int(self._arrivals.sink.table.lease_s * 1000),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import grpc
 
@@ -11,7 +12,9 @@ from common.engine.build import BuiltEngine
 from common.transport.channels import PeerChannels
 from common.transport.endpoints import make_source
 from common.worker.attach_session import AttachSession
+from common.worker.departures import Departures
 from common.worker.host import RoleParts, run_worker
+from common.worker.map_timing import MapTiming
 from common.worker.pool_blocks import PoolBlocks
 from common.worker.registration import RegistrationServicer
 from common.worker.worker import Worker
@@ -22,28 +25,37 @@ from protos import worker_pb2_grpc
 
 def run(config: WorkerConfig) -> int:
     """Runs until SIGTERM or SIGINT; returns the exit code."""
-
-    def make_role(
-        worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
-    ) -> RoleParts:
-        return _make_role(config, worker, blocks)
-
-    return run_worker(dataclasses.replace(config, role=Role.PREFILL), make_role)
+    config = dataclasses.replace(config, role=Role.PREFILL)
+    return run_worker(config, functools.partial(_make_role, config))
 
 
-def _make_role(config: WorkerConfig, worker: Worker, blocks: PoolBlocks) -> RoleParts:
+def _make_role(
+    config: WorkerConfig, worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+) -> RoleParts:
     channels = PeerChannels()
     senders = make_source(config.transfer, blocks, channels, worker.counters)
-    hand_over = HandOver(worker, senders.open)
+    departures = Departures(
+        worker,
+        channels,
+        senders.open,
+        MapTiming(built.kv_cache.spec, config.engine.max_num_batched_tokens),
+        lease_s=config.lease_s,
+    )
+    hand_over = HandOver(worker, departures)
 
     def add_services(server: grpc.aio.Server, session: AttachSession) -> None:
         worker_pb2_grpc.add_PrefillWorkerServicer_to_server(PrefillWorkerServicer(session), server)
 
     async def close() -> None:
-        await hand_over.close()
+        await departures.close()
         await senders.close()
         await channels.close()
 
     return RoleParts(
-        taker=hand_over, add_services=add_services, service_names=("slipstream.v1.PrefillWorker",), close=close
+        taker=hand_over,
+        add_services=add_services,
+        service_names=("slipstream.v1.PrefillWorker",),
+        tasks=(departures.watch_sinks(),),
+        is_idle=lambda: not departures.num_open,
+        close=close,
     )

@@ -82,6 +82,22 @@ class ResetPrefixCacheResponse(_message.Message):
     num_dropped_blocks: int
     def __init__(self, num_dropped_blocks: _Optional[int] = ...) -> None: ...
 
+class DrainRequest(_message.Message):
+    __slots__ = ("worker_id", "undo")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    UNDO_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    undo: bool
+    def __init__(self, worker_id: _Optional[str] = ..., undo: _Optional[bool] = ...) -> None: ...
+
+class DrainResponse(_message.Message):
+    __slots__ = ("state", "num_requests")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    state: _layout_pb2.WorkerState
+    num_requests: int
+    def __init__(self, state: _Optional[_Union[_layout_pb2.WorkerState, str]] = ..., num_requests: _Optional[int] = ...) -> None: ...
+
 class CheckIntegrityRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

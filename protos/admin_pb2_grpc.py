@@ -49,6 +49,11 @@ class AdminStub:
                 request_serializer=protos_dot_admin__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=protos_dot_admin__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/slipstream.v1.Admin/Drain',
+                request_serializer=protos_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=protos_dot_admin__pb2.DrainResponse.FromString,
+                _registered_method=True)
         self.CheckIntegrity = channel.unary_unary(
                 '/slipstream.v1.Admin/CheckIntegrity',
                 request_serializer=protos_dot_admin__pb2.CheckIntegrityRequest.SerializeToString,
@@ -80,6 +85,14 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """A worker takes no more work: what waits is planned elsewhere, what decodes moves to other workers with its KV.
+        It goes on running, and takes work again when told so. A router passes it on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CheckIntegrity(self, request, context):
         """Checks the block pool's and the tickets' invariants. INTERNAL with the fault when one is broken.
         """
@@ -104,6 +117,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=protos_dot_admin__pb2.ExplainRequest.FromString,
                     response_serializer=protos_dot_admin__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=protos_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=protos_dot_admin__pb2.DrainResponse.SerializeToString,
             ),
             'CheckIntegrity': grpc.unary_unary_rpc_method_handler(
                     servicer.CheckIntegrity,
@@ -192,6 +210,33 @@ class Admin:
             '/slipstream.v1.Admin/Explain',
             protos_dot_admin__pb2.ExplainRequest.SerializeToString,
             protos_dot_admin__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Admin/Drain',
+            protos_dot_admin__pb2.DrainRequest.SerializeToString,
+            protos_dot_admin__pb2.DrainResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,20 @@ class GroupBlockMap(_message.Message):
     present: _containers.RepeatedScalarFieldContainer[bool]
     def __init__(self, group_id: _Optional[int] = ..., block_ids: _Optional[_Iterable[int]] = ..., present: _Optional[_Iterable[bool]] = ...) -> None: ...
 
+class MapRequest(_message.Message):
+    __slots__ = ("ticket_id",)
+    TICKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ticket_id: str
+    def __init__(self, ticket_id: _Optional[str] = ...) -> None: ...
+
+class MapResponse(_message.Message):
+    __slots__ = ("ticket", "map")
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    MAP_FIELD_NUMBER: _ClassVar[int]
+    ticket: Ticket
+    map: BlockMap
+    def __init__(self, ticket: _Optional[_Union[Ticket, _Mapping]] = ..., map: _Optional[_Union[BlockMap, _Mapping]] = ...) -> None: ...
+
 class PushTarget(_message.Message):
     __slots__ = ("ticket", "sink_ranks", "map")
     TICKET_FIELD_NUMBER: _ClassVar[int]

@@ -34,6 +34,11 @@ class KvTransferStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Map = channel.unary_unary(
+                '/slipstream.v1.KvTransfer/Map',
+                request_serializer=protos_dot_transfer__pb2.MapRequest.SerializeToString,
+                response_deserializer=protos_dot_transfer__pb2.MapResponse.FromString,
+                _registered_method=True)
         self.Push = channel.stream_unary(
                 '/slipstream.v1.KvTransfer/Push',
                 request_serializer=protos_dot_transfer__pb2.PushFrame.SerializeToString,
@@ -63,6 +68,14 @@ class KvTransferStub:
 
 class KvTransferServicer:
     """Missing associated documentation comment in .proto file."""
+
+    def Map(self, request, context):
+        """Where a credited ticket's blocks go, asked by the source late in a long prefill; repeats the map of one that is
+        mapped. RESOURCE_EXHAUSTED while there are no free blocks: ask again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Push(self, request_iterator, context):
         """Blocks of one ticket from one source rank. Frames are about 1 MiB. Both ends of ours read and write the
@@ -104,6 +117,11 @@ class KvTransferServicer:
 
 def add_KvTransferServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Map': grpc.unary_unary_rpc_method_handler(
+                    servicer.Map,
+                    request_deserializer=protos_dot_transfer__pb2.MapRequest.FromString,
+                    response_serializer=protos_dot_transfer__pb2.MapResponse.SerializeToString,
+            ),
             'Push': grpc.stream_unary_rpc_method_handler(
                     servicer.Push,
                     request_deserializer=protos_dot_transfer__pb2.PushFrame.FromString,
@@ -139,6 +157,33 @@ def add_KvTransferServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class KvTransfer:
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Map(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.KvTransfer/Map',
+            protos_dot_transfer__pb2.MapRequest.SerializeToString,
+            protos_dot_transfer__pb2.MapResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Push(request_iterator,

@@ -19,6 +19,7 @@ class LegEndReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LEG_END_REASON_REJECTED: _ClassVar[LegEndReason]
     LEG_END_REASON_FAILED: _ClassVar[LegEndReason]
     LEG_END_REASON_CANCELLED: _ClassVar[LegEndReason]
+    LEG_END_REASON_KEPT: _ClassVar[LegEndReason]
 LEG_END_REASON_UNSPECIFIED: LegEndReason
 LEG_END_REASON_HANDED_OVER: LegEndReason
 LEG_END_REASON_TRANSFER_FAILED: LegEndReason
@@ -26,6 +27,7 @@ LEG_END_REASON_PREEMPTED: LegEndReason
 LEG_END_REASON_REJECTED: LegEndReason
 LEG_END_REASON_FAILED: LegEndReason
 LEG_END_REASON_CANCELLED: LegEndReason
+LEG_END_REASON_KEPT: LegEndReason
 
 class DescribeRequest(_message.Message):
     __slots__ = ()
@@ -44,7 +46,7 @@ class RefuseResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerRegistration(_message.Message):
-    __slots__ = ("worker_id", "incarnation", "role", "role_generation", "state", "protocol_version", "model", "model_fingerprint", "max_model_len", "vocab_size", "eos_token_ids", "layout", "layout_fingerprint", "golden_key", "ranks", "domains", "index_stride", "software_version", "backend", "key_root", "max_num_batched_tokens")
+    __slots__ = ("worker_id", "incarnation", "role", "role_generation", "state", "protocol_version", "model", "model_fingerprint", "max_model_len", "vocab_size", "eos_token_ids", "layout", "layout_fingerprint", "golden_key", "ranks", "domains", "index_stride", "software_version", "backend", "key_root", "max_num_batched_tokens", "lease_ms")
     class DomainsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +75,7 @@ class WorkerRegistration(_message.Message):
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     KEY_ROOT_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     incarnation: int
     role: _layout_pb2.Role
@@ -94,7 +97,8 @@ class WorkerRegistration(_message.Message):
     backend: str
     key_root: bytes
     max_num_batched_tokens: int
-    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., role: _Optional[_Union[_layout_pb2.Role, str]] = ..., role_generation: _Optional[int] = ..., state: _Optional[_Union[_layout_pb2.WorkerState, str]] = ..., protocol_version: _Optional[int] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., layout: _Optional[_Union[_layout_pb2.KVCacheSpec, _Mapping]] = ..., layout_fingerprint: _Optional[bytes] = ..., golden_key: _Optional[bytes] = ..., ranks: _Optional[_Iterable[_Union[_layout_pb2.RankEndpoint, _Mapping]]] = ..., domains: _Optional[_Mapping[str, str]] = ..., index_stride: _Optional[int] = ..., software_version: _Optional[str] = ..., backend: _Optional[str] = ..., key_root: _Optional[bytes] = ..., max_num_batched_tokens: _Optional[int] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., role: _Optional[_Union[_layout_pb2.Role, str]] = ..., role_generation: _Optional[int] = ..., state: _Optional[_Union[_layout_pb2.WorkerState, str]] = ..., protocol_version: _Optional[int] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., layout: _Optional[_Union[_layout_pb2.KVCacheSpec, _Mapping]] = ..., layout_fingerprint: _Optional[bytes] = ..., golden_key: _Optional[bytes] = ..., ranks: _Optional[_Iterable[_Union[_layout_pb2.RankEndpoint, _Mapping]]] = ..., domains: _Optional[_Mapping[str, str]] = ..., index_stride: _Optional[int] = ..., software_version: _Optional[str] = ..., backend: _Optional[str] = ..., key_root: _Optional[bytes] = ..., max_num_batched_tokens: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class Leg(_message.Message):
     __slots__ = ("request_id", "attempt", "choice_indices", "prompt_token_ids", "output_token_ids", "sampling", "priority", "deadline_ms", "cache_salt", "canary", "expected_cached_tokens")
@@ -123,14 +127,48 @@ class Leg(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., cache_salt: _Optional[bytes] = ..., canary: _Optional[bool] = ..., expected_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
-    __slots__ = ("hello", "submit", "cancel")
+    __slots__ = ("hello", "submit", "cancel", "heartbeat", "keep", "move")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     hello: AttachHello
     submit: Submit
     cancel: Cancel
-    def __init__(self, hello: _Optional[_Union[AttachHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
+    heartbeat: Heartbeat
+    keep: Keep
+    move: Move
+    def __init__(self, hello: _Optional[_Union[AttachHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., keep: _Optional[_Union[Keep, _Mapping]] = ..., move: _Optional[_Union[Move, _Mapping]] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Keep(_message.Message):
+    __slots__ = ("request_id", "attempt", "choice_index")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    attempt: int
+    choice_index: int
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_index: _Optional[int] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("request_id", "kept_attempt", "choice_index", "attempt", "push_target")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    KEPT_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PUSH_TARGET_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    kept_attempt: int
+    choice_index: int
+    attempt: int
+    push_target: _transfer_pb2.PushTarget
+    def __init__(self, request_id: _Optional[str] = ..., kept_attempt: _Optional[int] = ..., choice_index: _Optional[int] = ..., attempt: _Optional[int] = ..., push_target: _Optional[_Union[_transfer_pb2.PushTarget, _Mapping]] = ...) -> None: ...
 
 class AttachHello(_message.Message):
     __slots__ = ("router_id", "protocol_version")
@@ -211,7 +249,7 @@ class LegStart(_message.Message):
     def __init__(self, cached_tokens: _Optional[int] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_sampling_pb2.TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class LegEnd(_message.Message):
-    __slots__ = ("request_id", "attempt", "choice_indices", "reason", "status", "message", "sent_bytes", "sent_blocks", "transfer_ms")
+    __slots__ = ("request_id", "attempt", "choice_indices", "reason", "status", "message", "sent_bytes", "sent_blocks", "transfer_ms", "num_output_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CHOICE_INDICES_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +259,7 @@ class LegEnd(_message.Message):
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     SENT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_MS_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     choice_indices: _containers.RepeatedScalarFieldContainer[int]
@@ -230,7 +269,8 @@ class LegEnd(_message.Message):
     sent_bytes: int
     sent_blocks: int
     transfer_ms: float
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ...) -> None: ...
+    num_output_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
     __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers")
@@ -301,18 +341,20 @@ class StepTimes(_message.Message):
     def __init__(self, step_s: _Optional[float] = ..., prefill_token_s: _Optional[float] = ..., prefill_pair_s: _Optional[float] = ..., decode_request_s: _Optional[float] = ..., decode_kv_token_s: _Optional[float] = ..., num_steps: _Optional[int] = ...) -> None: ...
 
 class ReserveRequest(_message.Message):
-    __slots__ = ("router_id", "leg", "source_worker_id", "reason", "map_now")
+    __slots__ = ("router_id", "leg", "source_worker_id", "reason", "map_now", "map_after_ms")
     ROUTER_ID_FIELD_NUMBER: _ClassVar[int]
     LEG_FIELD_NUMBER: _ClassVar[int]
     SOURCE_WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     MAP_NOW_FIELD_NUMBER: _ClassVar[int]
+    MAP_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     router_id: str
     leg: Leg
     source_worker_id: str
     reason: _transfer_pb2.TransferReason
     map_now: bool
-    def __init__(self, router_id: _Optional[str] = ..., leg: _Optional[_Union[Leg, _Mapping]] = ..., source_worker_id: _Optional[str] = ..., reason: _Optional[_Union[_transfer_pb2.TransferReason, str]] = ..., map_now: _Optional[bool] = ...) -> None: ...
+    map_after_ms: int
+    def __init__(self, router_id: _Optional[str] = ..., leg: _Optional[_Union[Leg, _Mapping]] = ..., source_worker_id: _Optional[str] = ..., reason: _Optional[_Union[_transfer_pb2.TransferReason, str]] = ..., map_now: _Optional[bool] = ..., map_after_ms: _Optional[int] = ...) -> None: ...
 
 class ReserveResponse(_message.Message):
     __slots__ = ("ticket", "credit_tokens", "map", "sink_ranks", "cached_blocks", "load")
@@ -329,20 +371,6 @@ class ReserveResponse(_message.Message):
     cached_blocks: int
     load: LoadReport
     def __init__(self, ticket: _Optional[_Union[_transfer_pb2.Ticket, _Mapping]] = ..., credit_tokens: _Optional[int] = ..., map: _Optional[_Union[_transfer_pb2.BlockMap, _Mapping]] = ..., sink_ranks: _Optional[_Iterable[_Union[_layout_pb2.RankEndpoint, _Mapping]]] = ..., cached_blocks: _Optional[int] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ...) -> None: ...
-
-class MapRequest(_message.Message):
-    __slots__ = ("ticket_id",)
-    TICKET_ID_FIELD_NUMBER: _ClassVar[int]
-    ticket_id: str
-    def __init__(self, ticket_id: _Optional[str] = ...) -> None: ...
-
-class MapResponse(_message.Message):
-    __slots__ = ("ticket", "map")
-    TICKET_FIELD_NUMBER: _ClassVar[int]
-    MAP_FIELD_NUMBER: _ClassVar[int]
-    ticket: _transfer_pb2.Ticket
-    map: _transfer_pb2.BlockMap
-    def __init__(self, ticket: _Optional[_Union[_transfer_pb2.Ticket, _Mapping]] = ..., map: _Optional[_Union[_transfer_pb2.BlockMap, _Mapping]] = ...) -> None: ...
 
 class AbortRequest(_message.Message):
     __slots__ = ("ticket_id", "reason")

@@ -112,11 +112,6 @@ class DecodeWorkerStub:
                 request_serializer=protos_dot_worker__pb2.ReserveRequest.SerializeToString,
                 response_deserializer=protos_dot_worker__pb2.ReserveResponse.FromString,
                 _registered_method=True)
-        self.Map = channel.unary_unary(
-                '/slipstream.v1.DecodeWorker/Map',
-                request_serializer=protos_dot_worker__pb2.MapRequest.SerializeToString,
-                response_deserializer=protos_dot_worker__pb2.MapResponse.FromString,
-                _registered_method=True)
         self.Attach = channel.stream_stream(
                 '/slipstream.v1.DecodeWorker/Attach',
                 request_serializer=protos_dot_worker__pb2.AttachRequest.SerializeToString,
@@ -139,13 +134,6 @@ class DecodeWorkerServicer:
 
     def Reserve(self, request, context):
         """Grants a credit, and a block map when asked. RESOURCE_EXHAUSTED when there is no room.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Map(self, request, context):
-        """Maps a credited ticket's blocks, late in a long prefill.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -178,11 +166,6 @@ def add_DecodeWorkerServicer_to_server(servicer, server):
                     servicer.Reserve,
                     request_deserializer=protos_dot_worker__pb2.ReserveRequest.FromString,
                     response_serializer=protos_dot_worker__pb2.ReserveResponse.SerializeToString,
-            ),
-            'Map': grpc.unary_unary_rpc_method_handler(
-                    servicer.Map,
-                    request_deserializer=protos_dot_worker__pb2.MapRequest.FromString,
-                    response_serializer=protos_dot_worker__pb2.MapResponse.SerializeToString,
             ),
             'Attach': grpc.stream_stream_rpc_method_handler(
                     servicer.Attach,
@@ -227,33 +210,6 @@ class DecodeWorker:
             '/slipstream.v1.DecodeWorker/Reserve',
             protos_dot_worker__pb2.ReserveRequest.SerializeToString,
             protos_dot_worker__pb2.ReserveResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Map(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/slipstream.v1.DecodeWorker/Map',
-            protos_dot_worker__pb2.MapRequest.SerializeToString,
-            protos_dot_worker__pb2.MapResponse.FromString,
             options,
             channel_credentials,
             insecure,

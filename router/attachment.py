@@ -18,9 +18,11 @@ from common.errors import IncompatibleWorkerError
 from common.net.leg_codec import encode_leg
 from common.net.protocol import PROTOCOL_VERSION
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
+from common.net.silence import Silence, speaking_interval_s
 from common.request import Leg, RequestId
 from protos import layout_pb2, transfer_pb2, worker_pb2, worker_pb2_grpc
-from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerLost
+from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerDrains, WorkerLost
+from router.kept_choice import KeptChoice
 from router.worker_info import WorkerInfo
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ _END_REASONS = {
     worker_pb2.LEG_END_REASON_REJECTED: EndReason.REJECTED,
     worker_pb2.LEG_END_REASON_FAILED: EndReason.FAILED,
     worker_pb2.LEG_END_REASON_CANCELLED: EndReason.CANCELLED,
+    worker_pb2.LEG_END_REASON_KEPT: EndReason.KEPT,
 }
 
 
@@ -44,7 +47,9 @@ class AddressTakenError(Exception):
 
 
 class Attachment:
-    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report.
+    """`on_hello` gets the registration when the stream comes up and whenever it changes, `on_load` each report,
+    `on_doubt` whether the worker has been silent for too long to be given anything new; silent for its lease, it is
+    lost.
 
     `on_hello` may raise IncompatibleWorkerError: then the stream is closed.
     """
@@ -58,10 +63,11 @@ class Attachment:
         on_hello: Callable[[worker_pb2.WorkerRegistration], None],
         on_load: Callable[[worker_pb2.LoadReport], None],
         on_lost: Callable[[], None],
+        on_doubt: Callable[[bool], None],
     ) -> None:
         self._worker_id = info.worker_id
         self._router_id = router_id
-        self._on_hello, self._on_load, self._on_lost = on_hello, on_load, on_lost
+        self._on_hello, self._on_load, self._on_lost, self._on_doubt = on_hello, on_load, on_lost, on_doubt
         stub_type = worker_pb2_grpc.PrefillWorkerStub if info.role is Role.PREFILL else worker_pb2_grpc.DecodeWorkerStub
         self._attach = stub_type(channel).Attach
         self._describe = worker_pb2_grpc.RegistrationStub(channel).Describe
@@ -78,6 +84,8 @@ class Attachment:
     def open(self, inbox: Inbox) -> None:
         """From now on the attempt's messages go to its inbox."""
         self._inboxes[inbox.key] = inbox
+        if self._draining:
+            inbox.put(WorkerDrains(worker_id=self._worker_id))
         if not self.connected:
             inbox.put(WorkerLost(worker_id=self._worker_id))
 
@@ -94,6 +102,23 @@ class Attachment:
         if self.connected:
             cancel = worker_pb2.Cancel(request_id=request_id, attempt=attempt, choice_indices=choice_indices)
             self._outgoing.put_nowait(worker_pb2.AttachRequest(cancel=cancel))
+
+    def keep(self, request_id: RequestId, attempt: int, choice_index: int) -> None:
+        """Asks for a choice's KV to be kept for a move. What the worker can't keep goes on there."""
+        if self.connected:
+            keep = worker_pb2.Keep(request_id=request_id, attempt=attempt, choice_index=choice_index)
+            self._outgoing.put_nowait(worker_pb2.AttachRequest(keep=keep))
+
+    def move(self, kept: KeptChoice, attempt: int, target: transfer_pb2.PushTarget) -> None:
+        """Has what was kept sent on, as a new attempt."""
+        move = worker_pb2.Move(
+            request_id=kept.request_id,
+            kept_attempt=kept.attempt,
+            choice_index=kept.choice_index,
+            attempt=attempt,
+            push_target=target,
+        )
+        self._outgoing.put_nowait(worker_pb2.AttachRequest(move=move))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -131,21 +156,28 @@ class Attachment:
             self._take_hello(first.hello)
             self._outgoing = asyncio.Queue()
             self.connected = True
-            writer = asyncio.create_task(self._write_all(call))
+            silence = None if not first.hello.lease_ms else Silence(first.hello.lease_ms / 1000)
+            reading = asyncio.create_task(self._read_all(call, silence))
+            tasks = [reading, asyncio.create_task(self._write_all(call))]
+            if silence is not None:
+                tasks.append(asyncio.create_task(self._watch(silence)))
             try:
-                while (message := await call.read()) is not grpc.aio.EOF:
-                    if message.WhichOneof("kind") == "hello":
-                        self._take_hello(message.hello)
-                    else:
-                        self._dispatch(message.step)
+                await asyncio.wait((reading, *tasks[2:]), return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    reading.result()
             finally:
-                writer.cancel()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             call.cancel()
 
     def _take_hello(self, hello: worker_pb2.WorkerRegistration) -> None:
         self._on_hello(hello)
         self._draining = hello.state == layout_pb2.WORKER_STATE_DRAINING
+        if self._draining:
+            for inbox in self._inboxes.values():
+                inbox.put(WorkerDrains(worker_id=self._worker_id))
 
     async def _write_all(
         self, call: grpc.aio.StreamStreamCall[worker_pb2.AttachRequest, worker_pb2.AttachResponse]
@@ -156,6 +188,34 @@ class Attachment:
                 await call.write(message)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader sees the stream's end and tells everyone
+
+    async def _read_all(
+        self,
+        call: grpc.aio.StreamStreamCall[worker_pb2.AttachRequest, worker_pb2.AttachResponse],
+        silence: Silence | None,
+    ) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            assert isinstance(message, worker_pb2.AttachResponse)
+            if silence is not None:
+                silence.hear()
+            if message.WhichOneof("kind") == "hello":
+                self._take_hello(message.hello)
+            else:
+                self._dispatch(message.step)
+
+    async def _watch(self, silence: Silence) -> None:
+        """Says something now and then, and notices when the worker does not: returns when it is lost."""
+        doubtful = False
+        next_word_s = time.monotonic()
+        while not silence.is_lost:
+            if time.monotonic() >= next_word_s:
+                next_word_s = time.monotonic() + speaking_interval_s(silence.lease_s)
+                self._outgoing.put_nowait(worker_pb2.AttachRequest(heartbeat=worker_pb2.Heartbeat()))
+            if silence.is_doubtful is not doubtful:
+                doubtful = not doubtful
+                self._on_doubt(doubtful)
+            await asyncio.sleep(silence.look_interval_s)
+        logger.warning("worker %s was silent for %g s", self._worker_id, silence.lease_s)
 
     def _dispatch(self, step: worker_pb2.StepOutput) -> None:
         for output in step.outputs:
@@ -199,6 +259,7 @@ class Attachment:
             num_sent_bytes=end.sent_bytes,
             num_sent_blocks=end.sent_blocks,
             transfer_s=end.transfer_ms / 1000,
+            num_output_tokens=end.num_output_tokens,
         )
 
     def _lose(self) -> None:

@@ -20,6 +20,7 @@ from router.admission import AdmittedRequest
 from router.answer import Answer
 from router.background import Background
 from router.fleet import Fleet
+from router.kept_choice import KeptChoice
 from router.leg_attempt import AttemptLostError, LegAttempt, RefusedError
 from router.metrics import RouterMetrics
 from router.planning.plan import Plan
@@ -55,6 +56,7 @@ class Conductor:
         self._planned = means.planner.begin(request)
         # Not asked again while there are others: idle because nothing reaches it, such a worker looks the best.
         self._avoided: frozenset[str] = frozenset()
+        self._kept: dict[int, KeptChoice] = {}
 
     async def run(self) -> None:
         """Raises DeadlineExceededError, OverloadedError, UnavailableError, or what a worker answered."""
@@ -62,7 +64,11 @@ class Conductor:
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                await self._run_choices(tuple(range(self._request.sampling.n)))
+                try:
+                    await self._run_choices(tuple(range(self._request.sampling.n)))
+                finally:
+                    for kept in self._kept.values():
+                        self._forget(kept)
             self._means.planner.end(self._planned, self._answer)
         except TimeoutError:
             if not limit.expired():
@@ -74,7 +80,8 @@ class Conductor:
     async def _run_choices(self, choices: tuple[int, ...], num_lost: int = 0) -> None:
         for _ in range(MAX_HAND_BACKS + self._means.max_attempts):
             try:
-                await self._attempt(choices)
+                if not (len(choices) == 1 and await self._move(choices[0])):
+                    await self._attempt(choices)
             except AttemptLostError as error:
                 num_lost += 1
                 self._note_loss(error, num_lost)
@@ -94,6 +101,38 @@ class Conductor:
                     group.create_task(self._run_choices((index,), num_lost))
         except* SlipstreamError as errors:
             raise errors.exceptions[0] from None
+
+    async def _move(self, choice_index: int) -> bool:
+        """Whether a choice that its worker keeps went on elsewhere. False: it has to be computed again."""
+        kept = self._kept.get(choice_index)
+        if kept is None:
+            return False
+        excluded: frozenset[str] = frozenset()
+        with self._place((choice_index,)) as place:
+            while (source := self._means.fleet.find(kept.worker_id)) is not None and source.attachment.connected:
+                plan = await self._plan_move(choice_index, excluded | self._avoided | {kept.worker_id})
+                if plan is None:
+                    excluded = frozenset()
+                    await place.wait_turn(time.monotonic() + REST_S)
+                    continue
+                try:
+                    await self._run_leg(plan, (choice_index,), on_submitted=place.leave, moved=kept)
+                    return True
+                except RefusedError as error:
+                    self._answer.attempts -= 1
+                    excluded |= error.worker_ids
+        del self._kept[choice_index]
+        logger.warning("request %s: %s is gone, and what it kept", self._request.request_id, kept.worker_id)
+        return False
+
+    def _forget(self, kept: KeptChoice) -> None:
+        source = self._means.fleet.find(kept.worker_id)
+        if source is not None:
+            source.attachment.cancel(kept.request_id, kept.attempt, (kept.choice_index,))
+
+    async def _plan_move(self, choice_index: int, excluded: frozenset[str]) -> Plan | None:
+        num_done_tokens = len(self._answer.choices[choice_index].token_ids) - 1
+        return await self._means.planner.plan_move(self._planned, num_done_tokens=num_done_tokens, excluded=excluded)
 
     async def _attempt(self, choices: tuple[int, ...]) -> None:
         """One attempt that some worker took. Waits in the router's queue while all refuse."""
@@ -133,9 +172,17 @@ class Conductor:
         num_done_tokens = len(self._answer.choices[choices[0]].token_ids)
         return await self._means.planner.plan(self._planned, num_done_tokens=num_done_tokens, excluded=excluded)
 
-    async def _run_leg(self, plan: Plan, choices: tuple[int, ...], on_submitted: Callable[[], None]) -> None:
+    async def _run_leg(
+        self,
+        plan: Plan,
+        choices: tuple[int, ...],
+        on_submitted: Callable[[], None],
+        moved: KeptChoice | None = None,
+    ) -> None:
         request = self._request
-        output_token_ids = self._answer.choices[choices[0]].token_ids if len(choices) == 1 else ()
+        output_token_ids = self._answer.choices[choices[0]].token_ids if len(choices) == 1 else []
+        if moved is not None:
+            output_token_ids = output_token_ids[:-1]  # the last one's KV was never computed: it goes with the commit
         leg = Leg(
             request_id=request.request_id,
             attempt=next(self._attempts),
@@ -152,7 +199,26 @@ class Conductor:
         means = self._means
         self._answer.attempts += 1
         booking = means.planner.book(self._planned, plan)
-        await LegAttempt(leg, plan, booking, self._answer, means.fleet, means.background).run(on_submitted)
+        attempt = LegAttempt(
+            leg,
+            plan,
+            booking,
+            self._answer,
+            means.fleet,
+            means.background,
+            may_move=request.command.route.decode_worker is None,
+            moved=moved,
+        )
+
+        def submitted() -> None:
+            on_submitted()
+            if moved is not None:
+                del self._kept[moved.choice_index]  # the attempt's own from here on
+
+        try:
+            await attempt.run(submitted)
+        finally:
+            self._kept |= attempt.kept
 
     def _note_loss(self, error: AttemptLostError, num_lost: int) -> None:
         self._avoided |= {error.worker_id}

@@ -38,6 +38,7 @@ class EndReason(Enum):
     REJECTED = auto()
     FAILED = auto()
     CANCELLED = auto()
+    KEPT = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,14 @@ class LegEnded:
     num_sent_bytes: int
     num_sent_blocks: int
     transfer_s: float
+    num_output_tokens: int = 0  # of a kept choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDrains:
+    """The worker wants to be rid of what it decodes."""
+
+    worker_id: WorkerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +70,7 @@ class WorkerLost:
     worker_id: WorkerId
 
 
-Message = TokensArrived | LegEnded | WorkerLost
+Message = TokensArrived | LegEnded | WorkerDrains | WorkerLost
 
 
 @dataclass(frozen=True, slots=True)

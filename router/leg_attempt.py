@@ -13,18 +13,21 @@ from contextlib import suppress
 
 import grpc
 
+from common.config import Role
 from common.errors import OverloadedError, SlipstreamError
 from common.net.leg_codec import encode_leg
+from common.net.protocol import MOVE_VERSION
 from common.net.status import error_from_call, error_from_status
 from common.request import Leg, WorkerId
 from protos import transfer_pb2, worker_pb2
 from router.answer import Answer
 from router.background import Background
 from router.fleet import Fleet
-from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, Message, TokensArrived, WorkerLost
+from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, Message, TokensArrived, WorkerDrains, WorkerLost
+from router.kept_choice import KeptChoice
 from router.planning.books import Booking
+from router.planning.late_map import map_after_s
 from router.planning.plan import Plan, PlanKind
-from router.policy import Ranked
 from router.worker_handle import WorkerHandle
 
 logger = logging.getLogger(__name__)
@@ -53,9 +56,25 @@ class LegAttempt:
     """Ends when each choice is finished or was handed back; raises RefusedError, AttemptLostError or what failed."""
 
     def __init__(
-        self, leg: Leg, plan: Plan, booking: Booking, answer: Answer, fleet: Fleet, background: Background
+        self,
+        leg: Leg,
+        plan: Plan,
+        booking: Booking,
+        answer: Answer,
+        fleet: Fleet,
+        background: Background,
+        *,
+        may_move: bool,
+        moved: KeptChoice | None = None,
     ) -> None:
         self._leg = leg
+        self._may_move = may_move
+        self._moved = moved
+        # Choices that were stopped with their KV: whoever runs the attempt has them moved, or cancelled.
+        self.kept: dict[int, KeptChoice] = {}
+        self._asked_to_keep: set[int] = set()
+        self._to_keep: dict[int, LegEnded] = {}
+        self._draining = False
         self._plan = plan
         self._booking = booking
         self._answer = answer
@@ -70,20 +89,22 @@ class LegAttempt:
         self._reservation: worker_pb2.ReserveResponse | None = None
         # Tokens that came before those in front of them: the two workers' streams keep no common order.
         self._early: dict[int, list[TokensArrived]] = {}
-        self._awaits_hand_over = plan.kind is PlanKind.SPLIT
+        self._awaits_hand_over = plan.kind in (PlanKind.SPLIT, PlanKind.MOVE)
         self._committed = False
 
     async def run(self, on_submitted: Callable[[], None]) -> None:
         """`on_submitted` is called when decode has room for the attempt, and the first worker has it in its queue."""
         try:
-            computing = self._find(self._plan.computing)
+            source = self._find(
+                self._plan.computing.candidate.worker_id if self._moved is None else self._moved.worker_id
+            )
             if self._plan.kind is PlanKind.LOCAL:
-                self._decode = computing
+                self._decode = source
             else:
-                self._prefill = computing
-            if self._plan.kind is PlanKind.SPLIT:
-                self._reservation = await self._reserve(computing)
-            self._submit(computing)
+                self._prefill = source
+            if self._plan.kind in (PlanKind.SPLIT, PlanKind.MOVE):
+                self._reservation = await self._reserve(source)
+            self._submit(source)
             on_submitted()
             await self._follow()
         finally:
@@ -94,10 +115,12 @@ class LegAttempt:
             router_id=self._fleet.router_id,
             leg=encode_leg(self._leg),
             source_worker_id=prefill.info.worker_id,
-            reason=transfer_pb2.TRANSFER_REASON_HANDOVER,
-            map_now=True,
+            reason=transfer_pb2.TRANSFER_REASON_HANDOVER if self._moved is None else transfer_pb2.TRANSFER_REASON_DRAIN,
+            map_now=self._map_after_s is None,
+            map_after_ms=round(1000 * (self._map_after_s or 0.0)),
         )
-        for handle in map(self._find, self._plan.decode):
+        for ranked in self._plan.decode:
+            handle = self._find(ranked.candidate.worker_id)
             worker_id = handle.info.worker_id
             self._booking.ask_decode(worker_id)
             # Tokens may come before the answer to Reserve is read here: the inbox is open first.
@@ -126,8 +149,14 @@ class LegAttempt:
             return response
         raise RefusedError(*(one.candidate.worker_id for one in self._plan.decode))
 
-    def _find(self, ranked: Ranked) -> WorkerHandle:
-        worker_id = ranked.candidate.worker_id
+    @property
+    def _map_after_s(self) -> float | None:
+        """When prefill is expected to want the places of its blocks; None: at once."""
+        if self._moved is not None or self._prefill is None:
+            return None
+        return map_after_s(self._plan, self._prefill.info)
+
+    def _find(self, worker_id: WorkerId) -> WorkerHandle:
         handle = self._fleet.find(worker_id)
         if handle is None:
             raise AttemptLostError(worker_id, f"worker {worker_id} has left")
@@ -142,9 +171,13 @@ class LegAttempt:
                 map=self._reservation.map if self._reservation.HasField("map") else None,
             )
         worker.attachment.open(self._inbox)
-        worker.attachment.submit(self._leg, target)
+        if self._moved is not None:
+            assert target is not None
+            worker.attachment.move(self._moved, self._leg.attempt, target)
+        else:
+            worker.attachment.submit(self._leg, target)
+            self._answer.prefill_worker = self._prefill.info.worker_id if self._prefill else None
         self._booking.submitted()
-        self._answer.prefill_worker = self._prefill.info.worker_id if self._prefill else None
         self._answer.decode_worker = self._decode.info.worker_id if self._decode else None
 
     async def _follow(self) -> None:
@@ -162,6 +195,8 @@ class LegAttempt:
                 self._order_tokens(tokens)
             case LegEnded() as end:
                 self._take_end(end)
+            case WorkerDrains(worker_id=worker_id):
+                self._draining = self._draining or self._is_decode(worker_id)
             case WorkerLost(worker_id=worker_id):
                 self._take_loss(worker_id)
 
@@ -178,8 +213,11 @@ class LegAttempt:
         self._booking.computed(time.monotonic())
         self._answer.deliver(tokens)
         index = tokens.choice_index
-        if self._decode is not None and tokens.worker_id == self._decode.info.worker_id:
+        if self._is_decode(tokens.worker_id):
             self._commit()
+            self._keep_if_draining(index)
+        if (kept := self._to_keep.pop(index, None)) is not None:
+            self._take_kept(index, kept)
         if tokens.finish_reason is not None:
             self._unended.discard(index)
         if not self._answer.choices[index].finished or index not in self._open:
@@ -190,6 +228,37 @@ class LegAttempt:
         if not self._open and not self._committed:
             self._awaits_hand_over = False  # the first tokens ended it all: nothing is left to hand over
 
+    def _is_decode(self, worker_id: WorkerId) -> bool:
+        return self._decode is not None and worker_id == self._decode.info.worker_id
+
+    def _keep_if_draining(self, choice_index: int) -> None:
+        """Has a choice that decodes kept for a move, once, when its worker drains and another may take it."""
+        assert self._decode is not None
+        info = self._decode.info
+        if not self._draining or not self._may_move or choice_index in self._asked_to_keep:
+            return
+        if info.protocol_version < MOVE_VERSION or not self._fleet.usable(Role.DECODE, frozenset({info.worker_id})):
+            return
+        self._asked_to_keep.add(choice_index)
+        self._decode.attachment.keep(self._leg.request_id, self._leg.attempt, choice_index)
+
+    def _take_kept(self, choice_index: int, end: LegEnded) -> None:
+        """A choice was stopped with its KV. Its last tokens may be on their way by another stream."""
+        choice = self._answer.choices[choice_index]
+        if choice_index not in self._open:
+            return  # a stop string has ended it: `_leave` cancels it
+        if len(choice.token_ids) < end.num_output_tokens:
+            self._to_keep[choice_index] = end
+            return
+        self._open.remove(choice_index)
+        self._unended.discard(choice_index)
+        self.kept[choice_index] = KeptChoice(
+            worker_id=end.worker_id,
+            request_id=self._leg.request_id,
+            attempt=self._leg.attempt,
+            choice_index=choice_index,
+        )
+
     def _commit(self) -> None:
         self._committed = True
         self._booking.committed(time.monotonic())
@@ -197,8 +266,12 @@ class LegAttempt:
     def _take_end(self, end: LegEnded) -> None:
         choices = end.choice_indices or self._leg.choice_indices
         match end.reason:
+            case EndReason.KEPT:
+                for index in choices:
+                    self._take_kept(index, end)
             case EndReason.HANDED_OVER:
-                self._answer.note_hand_over(end)
+                if self._moved is None:
+                    self._answer.note_hand_over(end)
                 self._commit()
                 self._awaits_hand_over = False
             case EndReason.PREEMPTED:
@@ -236,7 +309,8 @@ class LegAttempt:
             end = self._abort if self._open else self._release
             self._background.start(end(self._decode, self._reservation.ticket.ticket_id))
         if self._unended:
-            self._cancel(())
+            # Cancelling all would take what was kept, too.
+            self._cancel(tuple(self._unended) if self.kept else ())
         for worker in (self._prefill, self._decode):
             if worker is not None:
                 worker.attachment.close(self._inbox)

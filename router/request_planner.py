@@ -101,6 +101,25 @@ class RequestPlanner:
             check_deadline(plan, left_s=left_s, num_wanted_tokens=max(1, request.sampling.min_tokens))
         return plan
 
+    async def plan_move(
+        self, planned: PlannedRequest, *, num_done_tokens: int, excluded: frozenset[str]
+    ) -> Plan | None:
+        """Where a choice goes on whose KV another worker keeps, or None when no worker is left."""
+        request = planned.request
+        assert request.sampling.max_tokens is not None
+        found = await self._lookup.depths(request.worker, request.point_keys)
+        return self._planner.plan_move(
+            PlanRequest(
+                num_tokens=len(request.prompt_token_ids) + num_done_tokens,
+                num_new_tokens=request.sampling.max_tokens - num_done_tokens,
+                prefix_key=planned.prefix_key,
+                hint=request.command.route,
+                excluded=excluded,
+            ),
+            _in_tokens(found.expected, request),
+            time.monotonic(),
+        )
+
     def book(self, planned: PlannedRequest, plan: Plan) -> Booking:
         """The plan is carried out: takes it on account, and tells other routers where the prefix will be."""
         request = planned.request

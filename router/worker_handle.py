@@ -43,6 +43,7 @@ class WorkerHandle:
             on_hello=self._on_hello,
             on_load=self.take_load,
             on_lost=self._on_lost,
+            on_doubt=self._on_doubt,
         )
         self.decode_stub = worker_pb2_grpc.DecodeWorkerStub(self.channel)
         self.admin_stub = admin_pb2_grpc.AdminStub(self.channel)
@@ -86,12 +87,19 @@ class WorkerHandle:
             self.account = self._open_account(info)
         self.account.info = info
         self.account.available = True
+        self.account.doubtful = False
         self._roster.update(self.account)
         self._changed.set()
 
     def _on_lost(self) -> None:
         self.account.available = False
         self.account.reset()
+        if self._is_current:
+            self._roster.update(self.account)
+        self._changed.set()
+
+    def _on_doubt(self, doubtful: bool) -> None:
+        self.account.doubtful = doubtful
         if self._is_current:
             self._roster.update(self.account)
         self._changed.set()

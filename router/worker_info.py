@@ -9,7 +9,7 @@ from common.cost import StepTimes
 from common.errors import IncompatibleWorkerError
 from common.kv.block_key import golden_key
 from common.net.cost_codec import decode_step_times
-from common.net.protocol import PROTOCOL_VERSION, decode_role
+from common.net.protocol import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, decode_role, speaks_with_us
 from common.request import WorkerId
 from protos import layout_pb2, worker_pb2
 
@@ -34,13 +34,16 @@ class WorkerInfo:
     draining: bool
     backend: str
     chunk_tokens: int = 2048  # prompt tokens per step at most
+    protocol_version: int = PROTOCOL_VERSION
+    lease_s: float | None = None  # silence after which a peer counts as lost; None: a worker that does not say
 
     @staticmethod
     def from_wire(message: worker_pb2.WorkerRegistration) -> WorkerInfo:
         """Raises IncompatibleWorkerError when this router can't work with it."""
-        if message.protocol_version != PROTOCOL_VERSION:
+        if not speaks_with_us(message.protocol_version):
             raise IncompatibleWorkerError(
-                f"worker {message.worker_id} speaks protocol {message.protocol_version}, this router {PROTOCOL_VERSION}"
+                f"worker {message.worker_id} speaks protocol {message.protocol_version}, this router "
+                f"{PROTOCOL_VERSION}, from {OLDEST_PROTOCOL_VERSION} on"
             )
         if message.golden_key != golden_key():
             raise IncompatibleWorkerError(f"worker {message.worker_id} computes other block keys than this router")
@@ -64,6 +67,8 @@ class WorkerInfo:
             draining=message.state == layout_pb2.WORKER_STATE_DRAINING,
             backend=message.backend,
             chunk_tokens=message.max_num_batched_tokens or 2048,
+            protocol_version=message.protocol_version,
+            lease_s=message.lease_ms / 1000 or None,
         )
 
     def check_model(self, model: str) -> None:

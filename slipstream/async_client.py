@@ -94,6 +94,15 @@ class AsyncClient:
         request = admin_pb2.ExplainRequest(request_id=request_id)
         return decode_explanation(await self._call(lambda index: self._admin[index].Explain, request))
 
+    async def drain(self, worker_id: str, *, undo: bool = False) -> int:
+        """Has a worker give its work away, or take work again. The number of requests that it still has.
+
+        Returns at once; ask again to learn when nothing is left. Raises NotFoundError when there is no such worker.
+        """
+        request = admin_pb2.DrainRequest(worker_id=worker_id, undo=undo)
+        response: admin_pb2.DrainResponse = await self._call(lambda index: self._admin[index].Drain, request)
+        return response.num_requests
+
     async def reset_prefix_cache(self) -> int:
         """Forgets every cached block that no request uses, on all workers. The number of blocks forgotten."""
         request = admin_pb2.ResetPrefixCacheRequest()

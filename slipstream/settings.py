@@ -57,6 +57,7 @@ COMMAND_CONFIGS: Mapping[str, type] = {
     "generate": GenerateConfig,
     "status": ClientConfig,
     "explain": ClientConfig,
+    "drain": ClientConfig,
     "profile": EngineConfig,
 }
 

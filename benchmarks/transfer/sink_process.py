@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.transfer.pools import BLOCK_BYTES, SPEC, make_pool
 from common.config import TransferConfig
 from common.kv.block_map import GroupMap
-from common.kv.ticket import Drop, TicketAction, TicketOffer, TransferReason
+from common.kv.ticket import Drop, Ticket, TicketAction, TicketOffer, TransferReason
 from common.kv.ticket_table import TicketTable
 from common.net.server import GrpcServer
 from common.request import RequestId
@@ -48,7 +48,7 @@ class Sink:
         self._num_blocks = num_blocks
         self._server = GrpcServer(bulk=True)
         self._sink = TicketSink(TicketTable(spec=SPEC, lease_s=60.0), self._carry_out)
-        receiver = make_sink(config, self._sink, blocks, TransferCounters(), SPEC)
+        receiver = make_sink(config, self._sink, self._map, blocks, TransferCounters(), SPEC)
         self._server.server.add_generic_rpc_handlers((receiver.handler(),))
         self._address = f"127.0.0.1:{self._server.bind('127.0.0.1', 0)}"
         self.drops: list[str] = []
@@ -83,6 +83,9 @@ class Sink:
             sink_ranks=[rank_endpoint(self._address, self._config)],
             map=encode_maps(maps),
         )
+
+    async def _map(self, ticket_id: str) -> Ticket:
+        return self._sink.table.get(ticket_id)
 
     def _carry_out(self, action: TicketAction) -> None:
         if isinstance(action, Drop):

@@ -3,7 +3,8 @@
 Plain arithmetic: no torch, no numpy, no wire types.
 """
 
+from common.cost.map_time import is_time_to_map
 from common.cost.step_time_fit import StepTimeFit
 from common.cost.step_times import UNMEASURED, DecodeWork, PrefillWork, StepTimes
 
-__all__ = ["UNMEASURED", "DecodeWork", "PrefillWork", "StepTimeFit", "StepTimes"]
+__all__ = ["UNMEASURED", "DecodeWork", "PrefillWork", "StepTimeFit", "StepTimes", "is_time_to_map"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Series
@@ -14,8 +13,9 @@ import numpy as np
 from common.engine.lease_table import LeaseTable
 from common.engine.output_forecast import OutputForecast
 from common.engine.output_processor import OutputProcessor
+from common.engine.reservation_desk import ReservationDesk
 from common.engine.reservation_table import ReservationTable, ReservedLeg
-from common.engine.results import Integrity, LegEnded, LegEndReason, Load, Reservation, StepResult
+from common.engine.results import Integrity, KeptChoice, LegEnded, LegEndReason, Load, Reservation, StepResult
 from common.engine.runner import Runner
 from common.engine.sampled_token import SequenceResult
 from common.engine.scheduler import Scheduler
@@ -38,7 +38,7 @@ from common.kv.block_map import GroupMap
 from common.kv.cache_event import CacheEvent
 from common.kv.first_token import FirstToken
 from common.kv.manager import KVCacheManager, TokenArray
-from common.request import Leg, RequestId
+from common.request import Leg, LegKey, RequestId
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,8 @@ class Engine:
     """Computes legs step by step. One thread calls it: the engine thread. No locks, no I/O.
 
     A leg with `hand_over` runs to its first tokens; its blocks, once reported in `StepResult.computed`, stay as
-    they are until `release_lease`, however the leg ends. A leg that was reserved starts at `commit`.
+    they are until `release_lease`, however the leg ends. A leg that was reserved starts at `commit`. A choice that
+    decodes can be stopped with its KV by `keep`, to go on elsewhere.
     `max_model_len` tokens must fit the pool. When `step` schedules nothing though there is work, the work waits
     for blocks that a transfer holds: call again when something was released, or after a few milliseconds.
     """
@@ -78,6 +79,14 @@ class Engine:
         self._reservations = ReservationTable(kv)
         self._forecast = OutputForecast(config.output_forecast_tokens)
         self._meter = WorkMeter(config.max_num_batched_tokens)
+        self._desk = ReservationDesk(
+            kv=kv,
+            scheduler=self._scheduler,
+            reservations=self._reservations,
+            forecast=self._forecast,
+            step_times=lambda: self._meter.times,
+            clock=clock,
+        )
         self._outputs = OutputProcessor(
             scheduler=self._scheduler,
             kv=kv,
@@ -109,42 +118,18 @@ class Engine:
         self._registry.add(sequence)
         self._scheduler.enqueue(sequence)
 
-    def reserve(self, leg: Leg) -> Reservation:
-        """Room for the KV of prompt and outputs so far: pins what is cached, allocates the rest.
+    def reserve(self, leg: Leg, *, map_after_s: float | None = None) -> Reservation:
+        """Room for the KV of prompt and outputs so far, and the outputs that are likely to come.
 
-        Raises InvalidRequestError, and OverloadedError when blocks or places in the batch are short, counting the
-        outputs that are likely to come.
+        None: pins what is cached and allocates the rest at once. Else it is a credit only, and `map_reservation` is
+        expected in so many seconds. Raises InvalidRequestError, and OverloadedError when blocks or places in the batch
+        are short.
         """
-        token_ids = self._check(leg)
-        num_choices = len(leg.choice_indices)
-        num_taken = self._scheduler.num_running_choices + self._reservations.num_choices
-        num_taken += sum(len(sequence.choice_indices) for sequence in self._scheduler.waiting)
-        if num_taken + num_choices > self.config.max_num_seqs:
-            raise OverloadedError(f"all {self.config.max_num_seqs} places in the batch are taken")
-        table = self.kv.open(leg.cache_salt)
-        growth_tokens = self._forecast.remaining_tokens(leg.sampling, len(leg.output_token_ids))
-        # An idle engine takes whatever fits: nothing that runs could be hurt.
-        num_spare_blocks = self._count_expected_blocks(leg, growth_tokens) if num_taken else 0
-        cached_tokens = self.kv.try_begin(
-            table, token_ids, max_cached_tokens=len(token_ids), num_spare_blocks=num_spare_blocks
-        )
-        if cached_tokens is None:
-            raise OverloadedError(f"no room for the KV of {len(token_ids)} tokens")
-        self._scheduler.prefix_query_tokens += len(token_ids)
-        self._scheduler.prefix_hit_tokens += cached_tokens
-        reservation_id = secrets.token_hex(16)
-        reserved = ReservedLeg(
-            leg=leg, token_ids=token_ids, table=table, num_present_blocks=cached_tokens // self.kv.block_size
-        )
-        self._reservations.add(reservation_id, reserved)
-        self._scheduler.num_reserved_choices = self._reservations.num_choices
-        return Reservation(
-            reservation_id=reservation_id,
-            maps=self._maps(reserved),
-            credit_tokens=len(token_ids) + num_choices * growth_tokens,
-            cached_blocks=reserved.num_present_blocks,
-            num_tokens=len(token_ids),
-        )
+        return self._desk.reserve(leg, self._check(leg), map_after_s)
+
+    def map_reservation(self, reservation_id: str) -> tuple[GroupMap, ...]:
+        """Blocks for a credit. Raises StaleTicketError when it has ended, OverloadedError while blocks are short."""
+        return self._desk.map(reservation_id)
 
     def commit(self, reservation_id: str, first_tokens: Series[FirstToken], attempt: int) -> None:
         """The reserved blocks' KV has arrived: admits the choices that go on, from their second token.
@@ -153,8 +138,8 @@ class Engine:
         first tokens are not of its choices, InvalidRequestError when a newer attempt is here: it ends then too.
         """
         reserved = self._reservations.get(reservation_id)
-        if reserved is None or reserved.leg.attempt != attempt:
-            raise StaleTicketError("the reservation has ended, or is of another attempt")
+        if reserved is None or reserved.leg.attempt != attempt or not reserved.is_mapped:
+            raise StaleTicketError("the reservation has ended, has no blocks, or is of another attempt")
         leg = reserved.leg
         try:
             self._check_first_tokens(leg, first_tokens)
@@ -162,8 +147,7 @@ class Engine:
         except SlipstreamError:
             self.release_reservation(reservation_id, quarantine=False)
             raise
-        self._reservations.take(reservation_id)
-        self._scheduler.num_reserved_choices = self._reservations.num_choices
+        self._desk.take(reservation_id)
         self.kv.register_computed(reserved.table, reserved.token_ids, len(reserved.token_ids))
         self._admit(reserved, first_tokens)
         self.kv.free(reserved.table)
@@ -171,18 +155,17 @@ class Engine:
     def release_reservation(self, reservation_id: str, *, quarantine: bool) -> None:
         """Ends a reservation without a commit. Idempotent. With `quarantine` the blocks that were to be written
         are held until `end_quarantine`."""
-        self._reservations.release(reservation_id, quarantine=quarantine)
-        self._scheduler.num_reserved_choices = self._reservations.num_choices
+        self._desk.release(reservation_id, quarantine=quarantine)
 
     def end_quarantine(self, reservation_id: str) -> None:
         """Nothing writes to the dropped reservation's blocks any more. Idempotent."""
         self._reservations.end_quarantine(reservation_id)
 
     def release_lease(self, request_id: RequestId, attempt: int, choice_indices: tuple[int, ...] = ()) -> None:
-        """Nothing reads the blocks of a leg that was to be handed over any more. Idempotent.
+        """Nothing reads the blocks of a leg that was to be handed over, or of a kept choice, any more. Idempotent.
 
-        `choice_indices` are the leg's; empty: every leg of that attempt. A leg that still computes ends no sooner
-        for it, but its blocks then go back at once.
+        `choice_indices` are the leg's, or the kept choice; empty: everything of that attempt. A leg that still computes
+        ends no sooner for it, but its blocks then go back at once.
         """
         for sequence in self._registry.find(request_id, choice_indices):
             if sequence.leg.attempt == attempt and sequence.hand_over:
@@ -198,6 +181,24 @@ class Engine:
             if attempt is None or sequence.leg.attempt == attempt:
                 self._cancel_choices(sequence, choice_indices or sequence.choice_indices)
         self._reservations.cancel(request_id, attempt, choice_indices)
+
+    def give_back_waiting(self) -> list[Leg]:
+        """Takes legs out of the queue that have not begun, and returns them: they end without a LegEnded."""
+        given_back = [one for one in self._scheduler.waiting if not one.start_told and not one.num_output_tokens]
+        for sequence in given_back:
+            self._outputs.end(sequence)
+        return [sequence.leg for sequence in given_back]
+
+    def keep(self, request_id: RequestId, attempt: int, choice_index: int) -> KeptChoice | None:
+        """Stops a choice for good, and keeps its KV as it is until `release_lease` names the choice.
+
+        It ends without a LegEnded: whoever moves it answers for it. None, and nothing has changed, when there is no
+        KV to move: the choice is not here in this attempt, waits, or is still in its prompt.
+        """
+        for sequence in self._registry.find(request_id, (choice_index,)):
+            if sequence.leg.attempt == attempt and sequence.is_movable:
+                return self._outputs.keep(sequence)
+        return None
 
     def step(self) -> StepResult:
         """Schedules, runs and takes in one step. Never raises for a request's sake."""
@@ -229,6 +230,18 @@ class Engine:
     def has_work(self) -> bool:
         """Whether `step` has something to do or to tell."""
         return bool(self._ends or self._scheduler.running or self._scheduler.waiting)
+
+    def upcoming_hand_overs(self) -> tuple[LegKey, ...]:
+        """Waiting legs to hand over that the next step's budget is likely to reach."""
+        budget = self.config.max_num_batched_tokens
+        upcoming = []
+        for sequence in self._scheduler.waiting:
+            if budget <= 0:
+                break
+            budget -= sequence.num_tokens - sequence.expected_cached_tokens
+            if sequence.hand_over:
+                upcoming.append(sequence.leg.key)
+        return tuple(upcoming)
 
     def load(self) -> Load:
         scheduler, pool = self._scheduler, self.kv.pool
@@ -342,24 +355,6 @@ class Engine:
         if cancelled:
             self._ends.append(_cancelled(leg, tuple(sorted(cancelled))))
         self._outputs.fork(arrived, wanted, arrival=arrived.arrival)
-
-    def _maps(self, reserved: ReservedLeg) -> tuple[GroupMap, ...]:
-        block_ids = tuple(reserved.table.block_ids.tolist())
-        present = tuple(index < reserved.num_present_blocks for index in range(len(block_ids)))
-        return tuple(
-            GroupMap(group_id=group.group_id, block_ids=block_ids, present=present) for group in self.kv.spec.groups
-        )
-
-    def _count_expected_blocks(self, leg: Leg, growth_tokens: int) -> int:
-        """Blocks that the running choices, the reserved ones and this leg's are likely to take yet."""
-        num_blocks = len(leg.choice_indices) * self.kv.num_blocks_for(growth_tokens)
-        for sequence in self._scheduler.running:
-            remaining = self._forecast.remaining_tokens(sequence.sampling, sequence.num_output_tokens)
-            num_blocks += len(sequence.choice_indices) * self.kv.num_blocks_for(remaining)
-        for reserved in self._reservations.reserved:
-            remaining = self._forecast.remaining_tokens(reserved.leg.sampling, len(reserved.leg.output_token_ids))
-            num_blocks += len(reserved.leg.choice_indices) * self.kv.num_blocks_for(remaining)
-        return num_blocks
 
     def _execute(self, output: SchedulerOutput) -> list[SequenceResult]:
         """Runs a step. When it raises, each sequence is run alone, so that only those to blame fail."""

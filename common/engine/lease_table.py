@@ -1,4 +1,4 @@
-"""Blocks that outlive their sequence because a transfer still reads them."""
+"""Blocks that outlive their sequence because a transfer reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from common.request import RequestId
 
 
 class LeaseTable:
-    """Leases of legs that were to be handed over. Owner: the engine, one thread."""
+    """Leases of legs that were to be handed over, and of choices kept for a move. Owner: the engine, one thread."""
 
     def __init__(self, kv: KVCacheManager) -> None:
         self._kv = kv
@@ -18,13 +18,13 @@ class LeaseTable:
     def __len__(self) -> int:
         return sum(len(leases) for leases in self._leases.values())
 
-    def add(self, sequence: Sequence) -> None:
-        """Keeps the blocks of a sequence that has ended until `release`."""
+    def add(self, sequence: Sequence, choice_indices: tuple[int, ...]) -> None:
+        """Keeps the blocks of a sequence that has ended until `release` with these choices, or with none."""
         leg = sequence.leg
-        self._leases.setdefault((leg.request_id, leg.attempt), []).append((leg.choice_indices, sequence.table))
+        self._leases.setdefault((leg.request_id, leg.attempt), []).append((choice_indices, sequence.table))
 
     def release(self, request_id: RequestId, attempt: int, choice_indices: tuple[int, ...]) -> None:
-        """Gives the blocks back. `choice_indices` are the leg's; empty: every leg of that attempt. Idempotent."""
+        """Gives the blocks back. `choice_indices` are the lease's; empty: every lease of that attempt. Idempotent."""
         kept = []
         for lease in self._leases.pop((request_id, attempt), []):
             if choice_indices and lease[0] != choice_indices:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from common.engine.lease_table import LeaseTable
 from common.engine.output_forecast import OutputForecast
-from common.engine.results import BlocksComputed, HandedOver, LegEnded, LegEndReason, LegStart, StepResult, TokenOutput
+from common.engine.results import (
+    BlocksComputed,
+    HandedOver,
+    KeptChoice,
+    LegEnded,
+    LegEndReason,
+    LegStart,
+    StepResult,
+    TokenOutput,
+)
 from common.engine.sampled_token import SampledToken, SequenceResult
 from common.engine.scheduler import Scheduler
 from common.engine.scheduler_output import ScheduledSequence
@@ -83,9 +94,32 @@ class OutputProcessor:
         self._scheduler.remove(sequence)
         self._registry.remove(sequence)
         if sequence.hand_over and sequence.num_reported_blocks and not sequence.lease_released:
-            self._leases.add(sequence)
+            self._leases.add(sequence, sequence.leg.choice_indices)
         else:
             self._kv.free(sequence.table)
+
+    def keep(self, sequence: Sequence) -> KeptChoice:
+        """Takes a movable sequence out of everything, its blocks into a lease.
+
+        A step in flight may be drawing its next token: that result is dropped, and drawn again, the same, elsewhere.
+        """
+        self._scheduler.remove(sequence)
+        self._registry.remove(sequence)
+        self._leases.add(sequence, sequence.choice_indices)
+        leg, choice_indices = sequence.leg, sequence.choice_indices
+        *output_token_ids, last_token_id = sequence.token_ids[sequence.num_prompt_tokens :].tolist()
+        num_computed_tokens = sequence.num_known_tokens - 1
+        return KeptChoice(
+            leg=replace(leg, choice_indices=choice_indices, output_token_ids=tuple(output_token_ids)),
+            blocks=self._blocks(sequence, choice_indices, 0, self._kv.num_blocks_for(num_computed_tokens)),
+            handed_over=HandedOver(
+                request_id=leg.request_id,
+                attempt=leg.attempt,
+                choice_indices=choice_indices,
+                num_computed_tokens=num_computed_tokens,
+                first_tokens=(FirstToken(choice_index=choice_indices[0], token_id=last_token_id, finished=False),),
+            ),
+        )
 
     def _continue(self, sequence: Sequence, token: SampledToken, step: StepResult, now: float) -> None:
         first_index = sequence.num_output_tokens
@@ -154,13 +188,18 @@ class OutputProcessor:
         if num_complete <= first:
             return
         sequence.num_reported_blocks = num_complete
-        leg = sequence.leg
-        block_ids = tuple(sequence.table.block_ids[first:num_complete].tolist())
-        step.computed.extend(
+        step.computed.extend(self._blocks(sequence, sequence.leg.choice_indices, first, num_complete))
+
+    def _blocks(
+        self, sequence: Sequence, choice_indices: tuple[int, ...], first: int, end: int
+    ) -> tuple[BlocksComputed, ...]:
+        """Logical blocks [first, end), by group."""
+        block_ids = tuple(sequence.table.block_ids[first:end].tolist())
+        return tuple(
             BlocksComputed(
-                request_id=leg.request_id,
-                attempt=leg.attempt,
-                choice_indices=leg.choice_indices,
+                request_id=sequence.leg.request_id,
+                attempt=sequence.leg.attempt,
+                choice_indices=choice_indices,
                 group_id=group.group_id,
                 first_logical_block=first,
                 block_ids=block_ids,

@@ -11,12 +11,15 @@ from common.request import Leg, RequestId
 
 @dataclass(slots=True, kw_only=True)
 class ReservedLeg:
-    """A leg whose blocks are pinned or allocated, and whose KV has not arrived."""
+    """A leg whose KV has not arrived. Its blocks are pinned or allocated once it is mapped; until then it has none."""
 
     leg: Leg
     token_ids: TokenArray  # [num_tokens] prompt and outputs so far
     table: BlockTable
-    num_present_blocks: int
+    is_mapped: bool = False
+    num_present_blocks: int = 0  # of a mapped one: leading blocks that were cached
+    map_at_s: float = 0.0  # when it is expected to be mapped, on the engine's clock
+    is_owed: bool = False  # it was to be mapped, and blocks were short
     cancelled_choices: set[int] = field(default_factory=set)
 
 

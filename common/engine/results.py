@@ -9,7 +9,7 @@ from common.cost import StepTimes
 from common.errors import Status
 from common.kv.block_map import GroupMap
 from common.kv.first_token import FirstToken
-from common.request import FinishReason, RequestId, TokenLogprob
+from common.request import FinishReason, Leg, RequestId, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Reservation:
     """Room for a transfer's blocks, and where they go. `credit_tokens` counts those and the outputs expected."""
 
     reservation_id: str
-    maps: tuple[GroupMap, ...]
+    maps: tuple[GroupMap, ...] | None  # None: told by `Engine.map_reservation`
     credit_tokens: int
     cached_blocks: int
     num_tokens: int  # tokens whose KV must be there at commit
@@ -89,6 +89,19 @@ class HandedOver:
     choice_indices: tuple[int, ...]
     num_computed_tokens: int
     first_tokens: tuple[FirstToken, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptChoice:
+    """A choice that was stopped between two steps, in the words of a hand-over: `blocks`, then `handed_over`.
+
+    `leg` is what the sink must reserve: this choice with its outputs but the last one, whose KV was never computed.
+    That one is the first token of `handed_over`. The attempt is the stopped one's; a move has an attempt of its own.
+    """
+
+    leg: Leg
+    blocks: tuple[BlocksComputed, ...]  # one per group, all blocks from the first on
+    handed_over: HandedOver
 
 
 @dataclass(slots=True, kw_only=True)

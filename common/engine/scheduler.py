@@ -31,6 +31,7 @@ class Scheduler:
         self.prefix_query_tokens = 0
         self.prefix_hit_tokens = 0
         self.num_reserved_choices = 0
+        self.num_owed_blocks = 0  # of reservations that wait for blocks
         self._kv = kv
         self._requeue_preempted = requeue_preempted
 
@@ -124,7 +125,7 @@ class Scheduler:
             sequence.table,
             sequence.token_ids,
             max_cached_tokens=max_cached_tokens,
-            num_spare_blocks=len(self.running),
+            num_spare_blocks=len(self.running) + self.num_owed_blocks,
         )
         if cached_tokens is None:
             return False

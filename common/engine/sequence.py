@@ -104,6 +104,12 @@ class Sequence:
         return len(self.choice_indices) == 1 and not self.hand_over
 
     @property
+    def is_movable(self) -> bool:
+        """Whether it decodes: the KV of all its tokens but the last is computed, and the last is an output."""
+        decodes = self.num_computed_tokens >= self.num_known_tokens - 1 and self.num_output_tokens > 0
+        return self.is_single and self.state is SequenceState.RUNNING and decodes
+
+    @property
     def wants_prompt_logprobs(self) -> bool:
         return self.leg.sampling.prompt_logprobs is not None and not self.start_told
 

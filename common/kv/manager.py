@@ -77,6 +77,14 @@ class KVCacheManager:
         """Leading tokens whose full blocks are cached now. Pins nothing."""
         return len(self._find_prefix(table, token_ids, len(token_ids))) * self.block_size
 
+    def count_idle_cached_blocks(self, table: BlockTable, token_ids: TokenArray) -> int:
+        """Of the leading cached blocks, those that nobody uses: `try_begin` takes them from the free ones too."""
+        return self.pool.count_free(self._find_prefix(table, token_ids, len(token_ids)))
+
+    def count_own_blocks(self, table: BlockTable) -> int:
+        """Blocks that come free with the table, since nobody shares them."""
+        return sum(1 for block_id in table.block_ids.tolist() if self.pool.ref_count(block_id) == 1)
+
     def try_grow(self, table: BlockTable, *, num_computed_tokens: int, num_tokens: int) -> tuple[BlockCopy, ...] | None:
         """Makes room for `num_tokens` tokens, of which those from `num_computed_tokens` on will be written.
 

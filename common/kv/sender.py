@@ -33,7 +33,10 @@ class BlockWriter(BlockReader, Protocol):
 
 
 class KVSender(Protocol):
-    """Pushes blocks, then commits or fails, once. Raises SlipstreamError when the sink is gone or refuses."""
+    """Pushes blocks, then commits. Raises SlipstreamError when the sink is gone or refuses.
+
+    Giving up is `SinkControl.fail`, whatever carried the bytes.
+    """
 
     @property
     def num_sent_bytes(self) -> int: ...
@@ -42,13 +45,19 @@ class KVSender(Protocol):
     def num_sent_blocks(self) -> int: ...
 
     async def push(self, blocks: Sequence[tuple[BlockRef, int]]) -> None:
-        """Sends whole blocks: where each belongs in the sequence, and its block id here."""
+        """Sends whole blocks: where each belongs in the sequence, and its block id here.
+
+        However it ends, cancelled too, nothing reads the blocks any more when it has.
+        """
         ...
 
     async def commit(self, *, num_computed_tokens: int, first_tokens: Sequence[FirstToken], attempt: int) -> None:
-        """All blocks are pushed: returns when the sink has accepted them."""
+        """All blocks are pushed: returns when the sink has accepted them.
+
+        May be called again when it raised UnavailableError or DeadlineExceededError: the sink answers alike.
+        """
         ...
 
-    async def fail(self, reason: str) -> None:
-        """Gives up. Never raises: a sink that can't be told finds out by the lease."""
+    def close(self) -> None:
+        """Ends whatever stream is open, so that the sink need not wait for more. Idempotent, legal at any time."""
         ...

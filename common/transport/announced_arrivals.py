@@ -57,17 +57,15 @@ class AnnouncedArrivals:
         opener = self._openers.get(transport)
         if opener is None:
             raise UnavailableError(f"this worker takes no blocks over {transport!r}")
-        stream = self._blocks.open(first.open.ticket_id, first.open.generation, first.open.rank, transport)
-        lane: SinkLane | None = None
-        clean = False
-        try:
-            lane = await opener(first.open)
-            await context.write(pb.AnnounceResponse(num_taken=0))
-            await self._take_all(context, stream, lane)
-            clean = True
-        finally:
-            stream.close()
-            if lane is not None:
+        opened = first.open
+        with self._blocks.stream(opened.ticket_id, opened.generation, opened.rank, transport) as stream:
+            lane = await opener(opened)
+            clean = False
+            try:
+                await context.write(pb.AnnounceResponse(num_taken=0))
+                await self._take_all(context, stream, lane)
+                clean = True
+            finally:
                 lane.close(clean=clean)
 
     async def _take_all(self, context: Context, stream: ArrivingStream, lane: SinkLane) -> None:

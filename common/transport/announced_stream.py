@@ -13,6 +13,7 @@ from common.net.status import error_from_call, error_from_status
 from common.transport.channels import PeerChannels
 from common.transport.push_target import PushTarget
 from common.transport.source_blocks import Block, Piece, SourceBlocks
+from common.transport.uninterrupted import uninterrupted
 from protos import transfer_pb2 as pb
 
 ANNOUNCE_METHOD = "/slipstream.v1.KvTransfer/Announce"
@@ -79,6 +80,8 @@ class AnnouncedStream:
         self._cut = False  # ended from here, without the sink's word that it has closed its end
         self._num_announced = 0
         self._num_taken = 0
+        self._finished = False
+        self.num_sent_bytes = 0
 
     @property
     def transport(self) -> str:
@@ -107,18 +110,20 @@ class AnnouncedStream:
             if self._lane.is_plain_copy and self._blocks.in_host_memory:
                 batch = self._lane.load(slot, pieces, self._blocks)
             else:
-                batch = await asyncio.to_thread(self._lane.load, slot, pieces, self._blocks)
+                batch = await uninterrupted(self._lane.load, slot, pieces, self._blocks)
             self._num_announced += 1
             await self._say(pb.AnnounceRequest(batch=batch))
+            self.num_sent_bytes += sum(piece.length for piece in pieces)
 
     async def finish(self) -> None:
-        if self._call is None:
+        if self._call is None or self._finished:
             return
         await self._call.done_writing()
         await self._hear_all()
         code = await self._call.code()
         if code is not grpc.StatusCode.OK:
             raise await self._error()
+        self._finished = True
         self._lane.close(clean=True)
 
     async def abandon(self) -> bool:
@@ -132,6 +137,12 @@ class AnnouncedStream:
                 self._call.cancel()
         self._lane.close(clean=False)
         return not self._cut
+
+    def close(self) -> None:
+        if self._call is not None and not self._finished:
+            self._cut = True
+            self._call.cancel()
+        self._lane.close(clean=False)
 
     async def _open(self) -> None:
         try:
@@ -161,10 +172,9 @@ class AnnouncedStream:
         assert self._call is not None
         try:
             await self._call.write(message)
-        except asyncio.InvalidStateError:
+        except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            # A write that meets the stream's end says nothing of its reason.
             raise await self._error() from None
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error) from error
 
     async def _hear(self, timeout_s: float = TAKE_TIMEOUT_S) -> None:
         """Waits for the sink's next word."""

@@ -16,14 +16,23 @@ class BlockStream(Protocol):
         """Its name in endpoints and counters."""
         ...
 
+    @property
+    def num_sent_bytes(self) -> int:
+        """Bytes under way so far; rises during `send`."""
+        ...
+
     async def send(self, blocks: Sequence[Block]) -> None:
-        """Returns when their bytes are under way. Blocks must stay as they are until `finish` or `abandon`."""
+        """Returns when their bytes are under way. However it ends, cancelled too, nothing here reads them then."""
         ...
 
     async def finish(self) -> None:
-        """Returns when the sink has all bytes and has closed its end."""
+        """Returns when the sink has all bytes and has closed its end. Idempotent."""
         ...
 
     async def abandon(self) -> bool:
         """Gives up. True once the sink has closed its end, so that another stream may send the same blocks."""
+        ...
+
+    def close(self) -> None:
+        """Ends what is open, without waiting. Idempotent, legal at any time."""
         ...

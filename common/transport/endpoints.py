@@ -10,7 +10,7 @@ from common.transport.announced_arrivals import AnnouncedArrivals, LaneOpener
 from common.transport.arriving_blocks import ArrivingBlocks
 from common.transport.channels import PeerChannels
 from common.transport.checksum import Checksum
-from common.transport.grpc_receiver import GrpcReceiver
+from common.transport.grpc_receiver import GrpcReceiver, MapTicket
 from common.transport.nixl_agent import NixlAgent
 from common.transport.nixl_lane import NixlSink
 from common.transport.offer import host_id, offered_transports
@@ -42,7 +42,12 @@ def make_source(
 
 
 def make_sink(
-    config: TransferConfig, sink: TicketSink, pool: TensorBlocks, counters: TransferCounters, spec: KVCacheSpec
+    config: TransferConfig,
+    sink: TicketSink,
+    map_ticket: MapTicket,
+    pool: TensorBlocks,
+    counters: TransferCounters,
+    spec: KVCacheSpec,
 ) -> GrpcReceiver:
     verify = config.kv_checksum != Checksum.NONE.value
     blocks = ArrivingBlocks(sink, pool, counters, spec=spec, verify=verify)
@@ -55,4 +60,4 @@ def make_sink(
     if config.island is not None and "island" in offered_transports(config):
         pairs = PairHost(island=config.island, blocks=pool, max_pairs=config.max_island_peers)
         openers["pair"] = pairs.open
-    return GrpcReceiver(blocks, AnnouncedArrivals(blocks, openers), pairs)
+    return GrpcReceiver(blocks, map_ticket, AnnouncedArrivals(blocks, openers), pairs)

@@ -13,6 +13,7 @@ from common.transport.channels import PeerChannels
 from common.transport.frame import encode_frame
 from common.transport.push_target import PushTarget
 from common.transport.source_blocks import Block, Piece, SourceBlocks
+from common.transport.uninterrupted import uninterrupted
 from protos import transfer_pb2 as pb
 
 PUSH_METHOD = "/slipstream.v1.KvTransfer/Push"
@@ -37,7 +38,8 @@ class GrpcStream:
             target.address
         ).stream_unary(PUSH_METHOD, request_serializer=None, response_deserializer=pb.PushResponse.FromString)
         self._call: grpc.aio.StreamUnaryCall[bytes, pb.PushResponse] | None = None
-        self._num_sent_bytes = 0
+        self._finished = False
+        self.num_sent_bytes = 0
 
     async def send(self, blocks: Sequence[Block]) -> None:
         if self._call is None:
@@ -46,25 +48,30 @@ class GrpcStream:
             if self._blocks.in_host_memory:
                 frame = self._encode_frame(pieces)
             else:
-                frame = await asyncio.to_thread(self._encode_frame, pieces)
+                frame = await uninterrupted(self._encode_frame, pieces)
             await self._write_frame(self._call, frame)
-            self._num_sent_bytes += sum(piece.length for piece in pieces)
+            del frame  # so that the next one has its memory, which is in the cache
+            self.num_sent_bytes += sum(piece.length for piece in pieces)
 
     async def finish(self) -> None:
-        if self._call is None:
+        if self._call is None or self._finished:
             return
         try:
             await self._call.done_writing()
             response = await self._call
         except grpc.aio.AioRpcError as error:
             raise error_from_call(error) from error
-        if response.received_bytes != self._num_sent_bytes:
-            raise TransferError(f"the sink took {response.received_bytes} of {self._num_sent_bytes} bytes")
+        if response.received_bytes != self.num_sent_bytes:
+            raise TransferError(f"the sink took {response.received_bytes} of {self.num_sent_bytes} bytes")
+        self._finished = True
 
     async def abandon(self) -> bool:
-        if self._call is not None:
-            self._call.cancel()
+        self.close()
         return False  # the sink hears of it in its own time
+
+    def close(self) -> None:
+        if self._call is not None and not self._finished:
+            self._call.cancel()
 
     def _encode_frame(self, pieces: list[Piece]) -> bytes:
         header = pb.PushHeader(
@@ -79,10 +86,9 @@ class GrpcStream:
     async def _write_frame(self, call: grpc.aio.StreamUnaryCall[bytes, pb.PushResponse], frame: bytes) -> None:
         try:
             await call.write(frame)
-        except asyncio.InvalidStateError:
+        except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+            # A write that meets the stream's end says nothing of its reason.
             raise await _stream_error(call) from None
-        except grpc.aio.AioRpcError as error:
-            raise error_from_call(error) from error
 
 
 async def _stream_error(call: grpc.aio.StreamUnaryCall[bytes, pb.PushResponse]) -> SlipstreamError:

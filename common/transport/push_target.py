@@ -34,12 +34,12 @@ class SinkEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushTarget:
-    """A mapped ticket. `sinks` are the sink's ranks."""
+    """A ticket at a sink. `sinks` are the sink's ranks; `maps` is None until it is mapped."""
 
     ticket_id: str
     generation: int
     sinks: tuple[SinkEndpoint, ...]
-    maps: tuple[GroupMap, ...]
+    maps: tuple[GroupMap, ...] | None
 
     @property
     def address(self) -> str:
@@ -49,20 +49,16 @@ class PushTarget:
     @staticmethod
     def from_wire(message: pb.PushTarget) -> PushTarget:
         """Raises InvalidRequestError when something is missing."""
-        if not message.HasField("ticket") or not message.HasField("map"):
-            raise InvalidRequestError("push_target", "needs a ticket and its block map")
+        if not message.HasField("ticket"):
+            raise InvalidRequestError("push_target", "needs a ticket")
         if len(message.sink_ranks) != 1:
             raise InvalidRequestError("push_target.sink_ranks", f"one rank is served, got {len(message.sink_ranks)}")
         return PushTarget(
             ticket_id=message.ticket.ticket_id,
             generation=message.ticket.generation,
             sinks=tuple(SinkEndpoint.from_wire(rank) for rank in message.sink_ranks),
-            maps=decode_maps(message.map),
+            maps=decode_maps(message.map) if message.HasField("map") else None,
         )
-
-    def missing(self, group_id: int) -> frozenset[int]:
-        """Logical blocks of a group that the sink lacks."""
-        return frozenset(index for group in self.maps if group.group_id == group_id for index in group.missing)
 
 
 def encode_maps(maps: Iterable[GroupMap]) -> pb.BlockMap:

@@ -38,9 +38,6 @@ class SourceBlocks:
     def in_host_memory(self) -> bool:
         return self._reader.in_host_memory
 
-    def num_bytes(self, blocks: Sequence[Block]) -> int:
-        return sum(self._reader.block_size_bytes(ref.group_id) for ref, _ in blocks)
-
     def read(self, pieces: Sequence[Piece]) -> list[memoryview]:
         """Their bytes, without a copy on the CPU; computes checksums of blocks that are new."""
         views = []

@@ -16,7 +16,6 @@ from common.transport.commit_codec import encode_commit
 from common.transport.push_target import PushTarget
 from common.transport.source_blocks import Block, SourceBlocks
 from common.transport.transfer_counters import TransferCounters
-from protos import transfer_pb2 as pb
 from protos import transfer_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ OpenStream = Callable[[], BlockStream]
 
 
 class TicketSender:
-    """A KVSender. Owned by one task.
+    """A KVSender. One call of `push` or `commit` at a time; `close` at any.
 
     `streams` are tried in turn, for this request alone: a stream that fails is given up, and all its blocks are sent
     again by the next. The last one's errors are the request's.
@@ -49,11 +48,11 @@ class TicketSender:
         self._stream = self._others.pop(0)()
         self._counters = counters
         self._sent: list[Block] = []
-        self._num_sent_bytes = 0
+        self._finished = False
 
     @property
     def num_sent_bytes(self) -> int:
-        return self._num_sent_bytes
+        return self._stream.num_sent_bytes
 
     @property
     def num_sent_blocks(self) -> int:
@@ -68,20 +67,13 @@ class TicketSender:
         if not blocks:
             return
         self._sent.extend(blocks)
-        self._num_sent_bytes += self._blocks.num_bytes(blocks)
         try:
             await self._stream.send(blocks)
         except SlipstreamError as error:
             await self._fall_back(error)
 
     async def commit(self, *, num_computed_tokens: int, first_tokens: Sequence[FirstToken], attempt: int) -> None:
-        while True:
-            try:
-                await self._stream.finish()
-                break
-            except SlipstreamError as error:
-                await self._fall_back(error)
-        self._counters.sent_bytes_by_transport[self.transport] += self._num_sent_bytes
+        await self._finish()
         request = encode_commit(
             ticket_id=self._target.ticket_id,
             generation=self._target.generation,
@@ -96,15 +88,18 @@ class TicketSender:
         except grpc.aio.AioRpcError as error:
             raise error_from_call(error) from error
 
-    async def fail(self, reason: str) -> None:
-        try:
-            await self._stream.abandon()
-            request = pb.FailRequest(
-                ticket_id=self._target.ticket_id, generation=self._target.generation, reason=reason
-            )
-            await self._stub.Fail(request, timeout=CONTROL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            logger.debug("could not tell the sink that a transfer failed: %s", error.details())
+    def close(self) -> None:
+        self._stream.close()
+
+    async def _finish(self) -> None:
+        while not self._finished:
+            try:
+                await self._stream.finish()
+            except SlipstreamError as error:
+                await self._fall_back(error)
+            else:
+                self._finished = True
+                self._counters.sent_bytes_by_transport[self.transport] += self.num_sent_bytes
 
     async def _fall_back(self, error: SlipstreamError) -> None:
         """Sends again what was sent, by the next stream. Raises `error` when there is none, or no use in one."""

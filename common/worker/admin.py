@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from common.kv.ticket_table import TicketTable
+from common.worker.drain import Drain
 from common.worker.engine_thread import EngineThread
 from protos import admin_pb2 as pb
 from protos import admin_pb2_grpc, worker_pb2
@@ -25,7 +26,9 @@ class WorkerAdminServicer(admin_pb2_grpc.AdminServicer):
         registration: Callable[[], worker_pb2.WorkerRegistration],
         load: Callable[[], worker_pb2.LoadReport],
         tickets: TicketTable | None,
+        drain: Drain,
     ) -> None:
+        self._drain = drain
         self._engine = engine
         self._registration = registration
         self._load = load
@@ -53,6 +56,14 @@ class WorkerAdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> pb.ResetPrefixCacheResponse:
         num_dropped = await self._engine.call(lambda engine: engine.reset_prefix_cache())
         return pb.ResetPrefixCacheResponse(num_dropped_blocks=num_dropped)
+
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
+        """Answers at once: ask again, or watch the status, to learn when nothing is left."""
+        if request.undo:
+            self._drain.undo()
+        else:
+            self._drain.begin()
+        return pb.DrainResponse(state=self._registration().state, num_requests=self._drain.num_left)
 
     async def CheckIntegrity(self, request: pb.CheckIntegrityRequest, context: Context) -> pb.CheckIntegrityResponse:
         if self._tickets is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from common.engine.results import LegEnded, TokenOutput
-from common.request import Leg, RequestId
+from common.request import LegKey
 from common.worker.step_codec import encode_end, encode_output
 from protos import worker_pb2 as pb
 
@@ -18,12 +18,6 @@ logger = logging.getLogger(__name__)
 
 # A router reads all the time: one that is so far behind is gone, and holding more for it helps nobody.
 MAX_QUEUED_STEPS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class LegKey:
-    request_id: RequestId
-    attempt: int
 
 
 @dataclass(slots=True)
@@ -82,9 +76,18 @@ class AttachHub:
         """Legs of which something is awaited yet."""
         return len(self._legs)
 
-    def own(self, leg: Leg, router_id: str) -> None:
-        """The leg's outputs go to this router."""
-        self._legs[LegKey(leg.request_id, leg.attempt)] = _OwnedLeg(router_id, set(leg.choice_indices))
+    def own(self, key: LegKey, choice_indices: Iterable[int], router_id: str) -> None:
+        """The outputs of the leg's choices go to this router."""
+        self._legs[key] = _OwnedLeg(router_id, set(choice_indices))
+
+    def router_of(self, key: LegKey) -> str | None:
+        """Whose leg it is; None when nothing more is awaited of it."""
+        leg = self._legs.get(key)
+        return None if leg is None else leg.router_id
+
+    def keys(self) -> list[LegKey]:
+        """Legs of which something is awaited yet."""
+        return list(self._legs)
 
     @property
     def sources(self) -> set[str]:
@@ -138,9 +141,15 @@ class AttachHub:
 
     def send_end(self, key: LegKey, end: pb.LegEnd) -> None:
         """Tells a leg's router, outside of any step, how the leg ended, and forgets the leg."""
-        leg = self._legs.pop(key, None)
+        self.tell_end(key, end)
+        self.disown(key)
+
+    def tell_end(self, key: LegKey, end: pb.LegEnd) -> None:
+        """Tells a leg's router, outside of any step, how some of its choices ended."""
+        leg = self._legs.get(key)
         if leg is not None:
             self._send(leg.router_id, pb.AttachResponse(step=pb.StepOutput(ends=[end])))
+            self.close_choices(key, end.choice_indices)
 
     def announce(self, registration: pb.WorkerRegistration) -> None:
         """Tells every router that this worker's registration has changed."""

@@ -11,9 +11,10 @@ import grpc
 
 from common.errors import IncompatibleWorkerError, InvalidRequestError, SlipstreamError
 from common.net.leg_codec import decode_leg
-from common.net.protocol import PROTOCOL_VERSION
-from common.request import Leg, RequestId
-from common.worker.attach_hub import AttachHub, LegKey, RouterStream
+from common.net.protocol import HEARTBEAT_VERSION, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, speaks_with_us
+from common.net.silence import Silence
+from common.request import Leg, LegKey, RequestId
+from common.worker.attach_hub import AttachHub, RouterStream
 from protos import transfer_pb2, worker_pb2
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,14 @@ class LegTaker(Protocol):
 
     def cancel(self, key: LegKey, choice_indices: tuple[int, ...]) -> None: ...
 
+    def keep(self, key: LegKey, choice_index: int) -> None:
+        """Stops a choice that decodes and keeps its KV; one that does not is left alone."""
+        ...
+
+    def move(self, move: worker_pb2.Move) -> None:
+        """Sends what was kept. Raises SlipstreamError when it is not there."""
+        ...
+
     def router_gone(self, router_id: str, orphans: list[LegKey]) -> None: ...
 
 
@@ -37,8 +46,14 @@ class AttachSession:
     """Runs one stream to its end."""
 
     def __init__(
-        self, hub: AttachHub, taker: LegTaker, registration: Callable[[], worker_pb2.WorkerRegistration]
+        self,
+        hub: AttachHub,
+        taker: LegTaker,
+        registration: Callable[[], worker_pb2.WorkerRegistration],
+        *,
+        lease_s: float,
     ) -> None:
+        self._lease_s = lease_s
         self._hub = hub
         self._taker = taker
         self._registration = registration
@@ -48,9 +63,10 @@ class AttachSession:
         first = await context.read()
         if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
             raise InvalidRequestError("hello", "must be the stream's first message")
-        if first.hello.protocol_version != PROTOCOL_VERSION:
+        if not speaks_with_us(first.hello.protocol_version):
             raise IncompatibleWorkerError(
-                f"this worker speaks protocol {PROTOCOL_VERSION}, the router {first.hello.protocol_version}"
+                f"this worker speaks protocol {PROTOCOL_VERSION}, from {OLDEST_PROTOCOL_VERSION} on, the router "
+                f"{first.hello.protocol_version}"
             )
         older = self._hub.stream_of(first.hello.router_id)
         if older is not None:
@@ -58,9 +74,15 @@ class AttachSession:
             self._end(older)
         stream = self._hub.attach(first.hello.router_id)
         logger.info("router %s attached", stream.router_id)
+        silence = Silence(self._lease_s)
         tasks = [
             asyncio.ensure_future(part)
-            for part in (self._read(stream, context), self._write(stream, context), stream.ended.wait())
+            for part in (
+                self._read(stream, context, silence),
+                self._write(stream, context),
+                stream.ended.wait(),
+                *([_lost(silence)] if first.hello.protocol_version >= HEARTBEAT_VERSION else []),
+            )
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -81,8 +103,9 @@ class AttachSession:
         while True:
             await context.write(await stream.outgoing.get())
 
-    async def _read(self, stream: RouterStream, context: Context) -> None:
+    async def _read(self, stream: RouterStream, context: Context, silence: Silence) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
+            silence.hear()
             match message.WhichOneof("kind"):
                 case "submit":
                     self._submit(stream, message.submit)
@@ -90,6 +113,13 @@ class AttachSession:
                     cancel = message.cancel
                     key = LegKey(RequestId(cancel.request_id), cancel.attempt)
                     self._taker.cancel(key, tuple(cancel.choice_indices))
+                case "keep":
+                    keep = message.keep
+                    self._taker.keep(LegKey(RequestId(keep.request_id), keep.attempt), keep.choice_index)
+                case "move":
+                    self._move(stream, message.move)
+                case "heartbeat":
+                    pass
                 case _:
                     logger.warning("router %s sent an unknown message", stream.router_id)
 
@@ -97,19 +127,37 @@ class AttachSession:
         key = LegKey(RequestId(submit.leg.request_id), submit.leg.attempt)
         try:
             leg = decode_leg(submit.leg)
-            self._hub.own(leg, stream.router_id)
+            self._hub.own(leg.key, leg.choice_indices, stream.router_id)
             self._taker.submit(leg, submit.push_target if submit.HasField("push_target") else None)
         except SlipstreamError as error:
             stream.num_refused += 1
             self._hub.send_end(key, rejection(key, error))
 
+    def _move(self, stream: RouterStream, move: worker_pb2.Move) -> None:
+        key = LegKey(RequestId(move.request_id), move.attempt)
+        self._hub.own(key, (move.choice_index,), stream.router_id)
+        try:
+            self._taker.move(move)
+        except SlipstreamError as error:
+            self._hub.send_end(key, rejection(key, error, worker_pb2.LEG_END_REASON_TRANSFER_FAILED))
 
-def rejection(key: LegKey, error: SlipstreamError) -> worker_pb2.LegEnd:
+
+async def _lost(silence: Silence) -> None:
+    """Returns when the router has been silent for the lease."""
+    await silence.wait_lost()
+    logger.warning("a router was silent for %g s: its stream is ended", silence.lease_s)
+
+
+def rejection(
+    key: LegKey,
+    error: SlipstreamError,
+    reason: worker_pb2.LegEndReason = worker_pb2.LEG_END_REASON_REJECTED,
+) -> worker_pb2.LegEnd:
     """A leg that was not taken, and why."""
     return worker_pb2.LegEnd(
         request_id=key.request_id,
         attempt=key.attempt,
-        reason=worker_pb2.LEG_END_REASON_REJECTED,
+        reason=reason,
         status=error.status.value,
         message=str(error),
     )

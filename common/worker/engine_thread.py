@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from common.engine.engine import Engine
 from common.engine.results import Load, StepResult
 from common.kv.cache_event import CacheEvent
+from common.request import LegKey
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +27,15 @@ BLOCKED_WAIT_S = 0.005
 class StepReport:
     """What the event loop is told after each step, and after each change between steps.
 
-    `tallies` are the calls of each source that `load` takes into account.
+    `tallies` are the calls of each source that `load` takes into account; `upcoming` are waiting legs to hand over
+    that the next step is likely to begin.
     """
 
     result: StepResult
     cache_events: list[CacheEvent]
     load: Load
     tallies: Mapping[str, int]
+    upcoming: tuple[LegKey, ...] = ()
 
 
 @dataclass(slots=True)
@@ -132,6 +135,7 @@ class EngineThread:
             cache_events=self._engine.drain_cache_events(),
             load=self._engine.load(),
             tallies=dict(self._tallies),
+            upcoming=self._engine.upcoming_hand_overs(),
         )
         self._loop.call_soon_threadsafe(self._deliver, calls, report)
 

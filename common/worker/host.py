@@ -27,6 +27,7 @@ from common.telemetry.logs import configure_logging
 from common.vital_tasks import VitalTasks
 from common.worker.admin import WorkerAdminServicer
 from common.worker.attach_session import AttachSession, LegTaker
+from common.worker.drain import Drain
 from common.worker.index_presence import IndexPresence
 from common.worker.malloc import keep_large_buffers
 from common.worker.pool_blocks import PoolBlocks
@@ -37,7 +38,6 @@ from protos import admin_pb2_grpc, worker_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
-DRAIN_S = 10.0
 STOP_GRACE_S = 1.0
 
 
@@ -50,6 +50,7 @@ class RoleParts:
     service_names: tuple[str, ...]
     tickets: TicketTable | None = None
     tasks: tuple[Coroutine[Any, Any, None], ...] = ()
+    is_idle: Callable[[], bool] = lambda: True  # of what the role itself has under way
     close: Callable[[], Coroutine[Any, Any, None]] | None = None
 
 
@@ -92,7 +93,14 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
         worker = Worker(built.engine, publish=presence.publish, on_crash=crash)
         registration = RegistrationServicer(_register(config, identity, built, draining=False))
         role = make_role(worker, PoolBlocks(built.kv_cache), built, registration)
-        await _start_server(server, worker, role, registration)
+
+        def announce(draining: bool) -> None:
+            registration.current = _register(config, identity, built, draining=draining)
+            worker.hub.announce(registration.current)
+            presence.join(registration.current)
+
+        drain = Drain(worker, announce, role.is_idle)
+        await _start_server(server, worker, role, registration, drain, config.lease_s)
         stack.push_async_callback(server.stop, STOP_GRACE_S)
         worker.engine.start()
         stack.push_async_callback(worker.engine.stop)
@@ -100,7 +108,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
             stack.push_async_callback(role.close)
         tasks = VitalTasks(crash)
         stack.callback(tasks.cancel)
-        for position, task in enumerate((worker.report_load(), *role.tasks)):
+        for position, task in enumerate((worker.report_load(config.lease_s), *role.tasks)):
             tasks.start(task, f"worker {position}")
         await server.set_serving(True)
         presence.join(registration.current)
@@ -108,8 +116,9 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
         await stop.wait()
         if not failures:
             await server.set_serving(False)
-            registration.current = _register(config, identity, built, draining=True)
-            await _drain(worker, registration, presence)
+            drain.begin()
+            if not await drain.wait_idle(config.drain_timeout_s):
+                logger.warning("stopping with unfinished work after %g s of draining", config.drain_timeout_s)
     return 1 if failures else 0
 
 
@@ -146,28 +155,25 @@ def _register(config: WorkerConfig, identity: WorkerIdentity, built: BuiltEngine
         transfer=config.transfer,
         index_stride=config.index.index_stride,
         version=version("slipstream"),
+        lease_s=config.lease_s,
         draining=draining,
     )
 
 
 async def _start_server(
-    server: GrpcServer, worker: Worker, role: RoleParts, registration: RegistrationServicer
+    server: GrpcServer,
+    worker: Worker,
+    role: RoleParts,
+    registration: RegistrationServicer,
+    drain: Drain,
+    lease_s: float,
 ) -> None:
-    session = AttachSession(worker.hub, role.taker, lambda: registration.current)
+    session = AttachSession(worker.hub, role.taker, lambda: registration.current, lease_s=lease_s)
     role.add_services(server.server, session)
     worker_pb2_grpc.add_RegistrationServicer_to_server(registration, server.server)
-    admin = WorkerAdminServicer(worker.engine, lambda: registration.current, worker.load_report, role.tickets)
+    admin = WorkerAdminServicer(worker.engine, lambda: registration.current, worker.load_report, role.tickets, drain)
     admin_pb2_grpc.add_AdminServicer_to_server(admin, server.server)
     await server.start(["slipstream.v1.Registration", "slipstream.v1.Admin", *role.service_names])
-
-
-async def _drain(worker: Worker, registration: RegistrationServicer, presence: IndexPresence) -> None:
-    """Takes no more, tells everyone, and finishes what runs as far as the time allows."""
-    worker.draining = True
-    worker.hub.announce(registration.current)
-    presence.join(registration.current)
-    if not await worker.wait_idle(DRAIN_S):
-        logger.warning("stopping with unfinished work after %.0f s of draining", DRAIN_S)
 
 
 def _tell_ready(identity: WorkerIdentity) -> None:

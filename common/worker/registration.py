@@ -48,6 +48,7 @@ def build_registration(
     transfer: TransferConfig,
     index_stride: int,
     version: str,
+    lease_s: float,
     draining: bool,
 ) -> worker_pb2.WorkerRegistration:
     state = layout_pb2.WORKER_STATE_DRAINING if draining else layout_pb2.WORKER_STATE_READY
@@ -72,6 +73,7 @@ def build_registration(
         backend=model.backend,
         key_root=model.key_root,
         max_num_batched_tokens=model.max_num_batched_tokens,
+        lease_ms=round(lease_s * 1000),
     )
 
 

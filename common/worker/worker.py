@@ -10,9 +10,10 @@ from typing import Protocol
 from common.engine.engine import Engine
 from common.errors import OverloadedError, SlipstreamError
 from common.kv.cache_event import CacheEvent
-from common.request import Leg
+from common.net.silence import speaking_interval_s
+from common.request import Leg, LegKey
 from common.transport.transfer_counters import TransferCounters
-from common.worker.attach_hub import AttachHub, LegKey
+from common.worker.attach_hub import AttachHub
 from common.worker.attach_session import rejection
 from common.worker.engine_thread import EngineThread, StepReport
 from common.worker.step_codec import encode_load
@@ -20,13 +21,15 @@ from protos import worker_pb2
 
 logger = logging.getLogger(__name__)
 
-LOAD_INTERVAL_S = 1.0
-
 
 class ReportListener(Protocol):
     """A role's own part in what a step brought, before the routers are told."""
 
     def on_report(self, report: StepReport) -> None: ...
+
+    def on_given_back(self, key: LegKey) -> None:
+        """A leg that had not begun has left the queue, and its router knows."""
+        ...
 
 
 class Worker:
@@ -47,8 +50,6 @@ class Worker:
         self._listeners: list[ReportListener] = []
         self._load = engine.load()
         self._tallies: Mapping[str, int] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     def add_listener(self, listener: ReportListener) -> None:
         self._listeners.append(listener)
@@ -65,7 +66,7 @@ class Worker:
         """
         if self.draining:
             raise OverloadedError("this worker is draining")
-        key = LegKey(leg.request_id, leg.attempt)
+        key = leg.key
 
         def refused(future: asyncio.Future[None]) -> None:
             if future.cancelled() or (error := future.exception()) is None:
@@ -84,30 +85,29 @@ class Worker:
     def cancel(self, key: LegKey, choice_indices: tuple[int, ...] = ()) -> None:
         self.engine.post(lambda engine: engine.cancel(key.request_id, key.attempt, choice_indices))
 
-    async def report_load(self) -> None:
-        """Tells routers the load of an idle worker too. Until cancelled."""
+    async def report_load(self, lease_s: float) -> None:
+        """Tells routers the load of an idle worker too, often enough not to count as lost. Until cancelled."""
         while True:
-            await asyncio.sleep(LOAD_INTERVAL_S)
+            await asyncio.sleep(speaking_interval_s(lease_s))
             self.hub.deliver((), (), self.load_report(), self._tallies)
 
-    async def wait_idle(self, timeout_s: float) -> bool:
-        """Whether all work was done within the time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+    @property
+    def num_left(self) -> int:
+        """What the engine has not finished: requests in queue and batch, and reservations."""
+        return self._load.num_running + self._load.num_waiting + self._load.num_reservations
+
+    async def give_back_waiting(self) -> None:
+        """What has not begun goes back to its routers, which have it computed elsewhere."""
+        for leg in await self.engine.call(lambda engine: engine.give_back_waiting()):
+            self.hub.send_end(leg.key, rejection(leg.key, OverloadedError("this worker is draining")))
+            for listener in self._listeners:
+                listener.on_given_back(leg.key)
 
     def _on_report(self, report: StepReport) -> None:
-        load = self._load = report.load
+        self._load = report.load
         self._tallies = report.tallies
         for gone in report.tallies.keys() - self.hub.sources:
             self.engine.forget(gone)
-        if load.num_running or load.num_waiting or load.num_reservations:
-            self._idle.clear()
-        else:
-            self._idle.set()
         if report.cache_events:
             self._publish(report.cache_events)
         for listener in self._listeners:

@@ -67,6 +67,17 @@ class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
         )
         return pb.ResetPrefixCacheResponse(num_dropped_blocks=sum(answer.num_dropped_blocks for answer in answers))
 
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
+        worker = self._fleet.find(request.worker_id)
+        if worker is None:
+            known = ", ".join(sorted(handle.info.worker_id for handle in self._fleet.workers()))
+            raise NotFoundError("worker_id", f"no worker {request.worker_id!r} (there are: {known or 'none'})")
+        try:
+            response: pb.DrainResponse = await worker.admin_stub.Drain(request, timeout=WORKER_TIMEOUT_S)
+        except grpc.aio.AioRpcError as call_error:
+            raise UnavailableError(f"worker {request.worker_id}: {error_from_call(call_error)}") from call_error
+        return response
+
     async def CheckIntegrity(self, request: pb.CheckIntegrityRequest, context: Context) -> pb.CheckIntegrityResponse:
         answers = await self._ask_all(
             lambda worker: worker.admin_stub.CheckIntegrity(request, timeout=WORKER_TIMEOUT_S)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from common.kv.block_key import BlockKey
 from common.request import WorkerId
-from router.planning.plan import Plan
+from router.planning.plan import Plan, PlanKind
 from router.planning.recent_routes import RecentRoutes, Route
 from router.planning.roster import Roster
 from router.planning.worker_account import Charge, WorkerAccount
@@ -40,6 +40,8 @@ class Booking:
         self._charges: list[tuple[WorkerAccount, Charge]] = []
         candidate = plan.computing.candidate
         self._computing = candidate.worker_id
+        if plan.kind is PlanKind.MOVE:
+            return  # nobody computes a prompt for it
         self._charge(candidate.worker_id, candidate.prefill_s, plan.num_tokens - candidate.num_cached_tokens)
         self._computing_route = self._open_route(candidate.worker_id)
 

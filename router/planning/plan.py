@@ -15,6 +15,7 @@ class PlanKind(StrEnum):
     SPLIT = "split"  # prefill on one worker, decode on another
     PREFILL_ONLY = "prefill_only"  # one token: nothing to hand over
     LOCAL = "local"  # one worker does both
+    MOVE = "move"  # a choice that decodes goes on elsewhere, with its KV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

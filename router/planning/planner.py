@@ -86,6 +86,30 @@ class Planner:
             return self._finish(view, PlanKind.LOCAL, reason, decode=[local])
         return self._finish(view, kind, reason, prefill=prefill, decode=decode)
 
+    def plan_move(self, request: PlanRequest, depths: Mapping[WorkerId, int], now_s: float) -> Plan | None:
+        """Where a choice that decodes goes on; None when no other worker is left. No worker has to prefill."""
+        view = View(
+            request=request,
+            shape=RequestShape(
+                num_tokens=request.num_tokens, sequence=next(self._sequence), draw=self._random.random()
+            ),
+            depths=depths,
+            held=depths,
+            exclude=request.excluded | frozenset(request.hint.exclude),
+            now_s=now_s,
+        )
+        decode = self._rank_decode(view, Role.DECODE) or self._rank_decode(view, Role.BOTH)
+        if not decode:
+            return None
+        return Plan(
+            kind=PlanKind.MOVE,
+            reason="drain",
+            decode=tuple(decode),
+            num_tokens=request.num_tokens,
+            depths=depths,
+            predicted_tpot_s=decode[0].candidate.token_s,
+        )
+
     def note_answer(self, num_new_tokens: int, hand_over_s: float | None) -> None:
         """An answer has ended; `hand_over_s` is what its transfer took after the first token, if there was one."""
         self._typical_new_tokens.add(num_new_tokens)

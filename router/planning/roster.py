@@ -18,7 +18,7 @@ NUM_DRAWN = 4
 
 
 class Side:
-    """The usable workers of one role, in the order of their ids. Owner: the roster."""
+    """The trusted workers of one role, in the order of their ids. Owner: the roster."""
 
     def __init__(self) -> None:
         self._ids: list[WorkerId] = []
@@ -105,7 +105,7 @@ class Roster:
         return self._accounts.get(WorkerId(worker_id))
 
     def side(self, role: Role) -> Side:
-        """Usable workers whose role is exactly this one."""
+        """Trusted workers whose role is exactly this one."""
         return self._sides[role]
 
     def update(self, account: WorkerAccount) -> None:
@@ -113,7 +113,7 @@ class Roster:
         worker_id = account.info.worker_id
         self._accounts[worker_id] = account
         for role, side in self._sides.items():
-            if account.usable and account.info.role is role:
+            if account.trusted and account.info.role is role:
                 side.put(account)
             else:
                 side.remove(worker_id)

@@ -41,6 +41,7 @@ class WorkerAccount:
         self.info = info
         self.load = WorkerLoad(step_times=prior)
         self.available = False  # its stream is up
+        self.doubtful = False  # it has said nothing for a while
         self.num_submits = 0
         self.num_charged_requests = 0
         self.utilization = 0.0
@@ -55,8 +56,13 @@ class WorkerAccount:
 
     @property
     def usable(self) -> bool:
-        """It takes work."""
+        """It is up and takes work."""
         return self.available and not self.info.draining
+
+    @property
+    def trusted(self) -> bool:
+        """Usable, and it has spoken of late: it is planned for. Requests wait for one that is doubtful."""
+        return self.usable and not self.doubtful
 
     def can(self, role: Role) -> bool:
         """Whether it can take a prefill or a decode leg."""

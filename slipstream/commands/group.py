@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from common.errors import ConfigError, InvalidRequestError, SlipstreamError
+from slipstream.commands.drain import drain
 from slipstream.commands.explain import explain
 from slipstream.commands.generate import generate
 from slipstream.commands.profile import profile
@@ -51,7 +52,7 @@ def slipstream() -> None:
     """
 
 
-for command in (up, generate, status, explain, profile, simulate, router, prefill, decode, version):
+for command in (up, generate, status, explain, drain, profile, simulate, router, prefill, decode, version):
     slipstream.add_command(command)
 
 

@@ -7,26 +7,13 @@ import time
 
 from common.request import Leg
 from common.transport.channels import PeerChannels
-from common.transport.sender_factory import SenderFactory, SourceTransports
-from common.worker.attach_hub import LegKey
 from common.worker.worker import Worker
 from prefill_worker.hand_over import HandOver
 from protos import layout_pb2, transfer_pb2
+from tests.support.departures import departures_of
 from tests.support.engine import HashEngine, make_leg
 
 PROMPT = range(1, 9)  # one block
-
-
-class NoBlocks:
-    """A BlockReader of which nothing is asked."""
-
-    in_host_memory = True
-
-    def block_size_bytes(self, group_id: int) -> int:
-        raise AssertionError("the sink has every block")
-
-    def block_bytes(self, group_id: int, block_id: int) -> memoryview:
-        raise AssertionError("the sink has every block")
 
 
 def target_without_sink() -> transfer_pb2.PushTarget:
@@ -41,7 +28,7 @@ def target_without_sink() -> transfer_pb2.PushTarget:
 def submit_and_cancel(hand_over: HandOver, leg: Leg) -> None:
     hand_over.submit(leg, target_without_sink())
     time.sleep(0.2)  # the token is drawn, and the event loop has not heard of it yet
-    hand_over.cancel(LegKey(leg.request_id, leg.attempt), ())
+    hand_over.cancel(leg.key, ())
 
 
 async def test_a_cancel_that_crosses_the_first_token_leaves_nothing() -> None:
@@ -52,15 +39,15 @@ async def test_a_cancel_that_crosses_the_first_token_leaves_nothing() -> None:
     worker = Worker(engine, publish=lambda events: None, on_crash=crash)
     worker.engine.start()
     channels = PeerChannels()
-    transports = SourceTransports(names=("grpc",), host_id="")
-    hand_over = HandOver(worker, SenderFactory(NoBlocks(), channels, worker.counters, transports).open)
+    departures = departures_of(worker, channels)
+    hand_over = HandOver(worker, departures)
     worker.hub.attach("router")
     leg = make_leg(PROMPT)
-    worker.hub.own(leg, "router")
+    worker.hub.own(leg.key, leg.choice_indices, "router")
     submit_and_cancel(hand_over, leg)
     async with asyncio.timeout(5):
         while worker.hub.num_legs or (await worker.engine.call(lambda engine: engine.check_integrity())).num_requests:
             await asyncio.sleep(0.01)
-    await hand_over.close()
+    await departures.close()
     await worker.engine.stop()
     await channels.close()

@@ -140,7 +140,8 @@ async def test_decode_lost_in_mid_stream_goes_on_with_the_tokens_so_far(scene: S
         prefill.tokens(submit.leg, 0, 10)
         prefill.end(submit.leg, HANDED_OVER)
         scene.decode.tokens(submit.leg, 1, 11)
-        scene.decode.drop_stream()
+        # The two workers' streams keep no common order: both tokens should be there by then.
+        asyncio.get_running_loop().call_later(0.2, scene.decode.drop_stream)
         prefill.on_submit = second
 
     def second(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:

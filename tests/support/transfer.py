@@ -14,7 +14,7 @@ import torch
 from common.config import TransferConfig
 from common.kv.block_map import GroupMap
 from common.kv.spec import KVCacheGroup, KVCacheSpec
-from common.kv.ticket import TicketAction, TicketOffer, TransferReason
+from common.kv.ticket import Ticket, TicketAction, TicketOffer, TransferReason
 from common.kv.ticket_table import TicketTable
 from common.net.server import GrpcServer
 from common.request import RequestId
@@ -142,7 +142,11 @@ async def open_transfer(
     actions: list[TicketAction] = []
     sink = TicketSink(TicketTable(spec=spec, lease_s=10.0), actions.append)
     blocks, counters = MemoryBlocks(spec, None), TransferCounters()
-    receiver = make_sink(config, sink, blocks, counters, spec)
+
+    async def map_ticket(ticket_id: str) -> Ticket:
+        return sink.table.get(ticket_id)
+
+    receiver = make_sink(config, sink, map_ticket, blocks, counters, spec)
     server.server.add_generic_rpc_handlers((receiver.handler(),))
     await server.start([])
     channels = PeerChannels()

@@ -101,7 +101,7 @@ async def test_an_aborted_ticket_is_not_sent_again(config: TransferConfig) -> No
         with pytest.raises(StaleTicketError):
             await sender.push([(BlockRef(0, 1), 21)])
             await sender.commit(num_computed_tokens=32, first_tokens=FIRST_TOKENS, attempt=ATTEMPT)
-        await sender.fail("test")
+        sender.close()
         assert not transfer.counters.fallbacks
         assert not transfer.sink.table.get(target.ticket_id).open_streams
 

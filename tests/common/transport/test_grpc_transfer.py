@@ -15,6 +15,7 @@ from common.kv.sender import KVSender
 from common.kv.ticket import Admit, BlockRef, Drop, EndQuarantine
 from common.transport.frame import encode_frame
 from common.transport.grpc_stream import PUSH_METHOD
+from common.transport.sink_control import SinkControl
 from protos import transfer_pb2 as pb
 from tests.support.transfer import ATTEMPT, GRPC, ISLAND, NIXL, SHARED_MEMORY, open_transfer, small_spec
 
@@ -133,10 +134,28 @@ async def test_fail_drops_the_ticket() -> None:
         target = transfer.target(block_ids=(4,), present=(False,))
         sender = transfer.sender(target)
         await sender.push([(BlockRef(0, 0), 20)])
-        await sender.fail("test")
+        await SinkControl(transfer.channels).fail(target, "test")
         while len(transfer.actions) < 1 or transfer.sink.table.get(target.ticket_id).open_streams:
             await asyncio.sleep(0.005)
         assert isinstance(transfer.actions[0], Drop)
+
+
+async def test_a_source_that_says_nothing_more_holds_no_blocks() -> None:
+    async with open_transfer(small_spec()) as transfer:
+        target = transfer.target(block_ids=(4, 5), present=(False, False))
+        sender = transfer.sender(target)
+        await sender.push([(BlockRef(0, 0), 20)])  # and then it freezes: neither more bytes nor an end
+        async with asyncio.timeout(5):
+            while not transfer.sink.table.get(target.ticket_id).open_streams:
+                await asyncio.sleep(0.005)
+            transfer.sink.table.abort(target.ticket_id, "the router saw the source freeze", transfer.sink.now())
+            transfer.sink.settle()
+            while len(transfer.actions) < 2:
+                await asyncio.sleep(0.005)
+        assert [type(action) for action in transfer.actions] == [Drop, EndQuarantine]
+        with pytest.raises(StaleTicketError, match="the router saw the source freeze"):
+            await sender.push([(BlockRef(0, 1), 21)])
+            await commit(sender, 2)
 
 
 async def test_unknown_ticket_is_a_stale_ticket() -> None:

@@ -70,7 +70,7 @@ async def test_a_killed_sink_fails_the_push_and_stops_nothing(config: TransferCo
             await sender.push([(BlockRef(0, index), index) for index in range(1, NUM_BLOCKS)])
             await sender.commit(num_computed_tokens=16 * NUM_BLOCKS, first_tokens=(), attempt=1)
         assert time.monotonic() - started_s < 10
-        await sender.fail("test")
+        sender.close()
         if source.senders.transports.pairs is not None:
             async with asyncio.timeout(10):
                 while source.senders.transports.pairs.num_pairs:
@@ -153,7 +153,7 @@ async def test_pairs_above_the_cap_make_room_or_fall_back() -> None:
         await third.push([(BlockRef(0, 0), 0)])
         assert third.transport == "island"  # the first one's pair is idle, and made room
         assert pairs.num_pairs == 1
-        await third.fail("test")
+        third.close()
     finally:
         await source.close()
         for child in children:

@@ -8,18 +8,20 @@ from typing import Any
 import grpc
 import pytest
 
-from common.net.protocol import PROTOCOL_VERSION
-from common.request import Leg, RequestId, SamplingParams
-from common.worker.attach_hub import MAX_QUEUED_STEPS, AttachHub, LegKey
+from common.net.protocol import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION
+from common.request import Leg, LegKey, RequestId, SamplingParams
+from common.worker.attach_hub import MAX_QUEUED_STEPS, AttachHub
 from common.worker.attach_session import AttachSession
 from protos import transfer_pb2, worker_pb2
+
+LEASE_S = 0.5
 
 
 class Router:
     """The other end of a stream. `stuck`: it takes nothing, as over a half-open connection."""
 
-    def __init__(self, *, stuck: bool = False) -> None:
-        hello = worker_pb2.AttachHello(router_id="router", protocol_version=PROTOCOL_VERSION)
+    def __init__(self, *, stuck: bool = False, version: int = PROTOCOL_VERSION) -> None:
+        hello = worker_pb2.AttachHello(router_id="router", protocol_version=version)
         self.outgoing: asyncio.Queue[Any] = asyncio.Queue()
         self.outgoing.put_nowait(worker_pb2.AttachRequest(hello=hello))
         self.received: list[worker_pb2.AttachResponse] = []
@@ -73,7 +75,7 @@ def taker() -> Taker:
 
 @pytest.fixture
 def session(hub: AttachHub, taker: Taker) -> AttachSession:
-    return AttachSession(hub, taker, worker_pb2.WorkerRegistration)
+    return AttachSession(hub, taker, worker_pb2.WorkerRegistration, lease_s=LEASE_S)
 
 
 async def attach(session: AttachSession, router: Router) -> asyncio.Task[None]:
@@ -86,11 +88,11 @@ async def test_a_router_that_comes_again_ends_the_legs_of_its_older_stream(
     hub: AttachHub, taker: Taker, session: AttachSession
 ) -> None:
     older = await attach(session, Router(stuck=True))
-    hub.own(make_leg("old"), "router")
+    hub.own(make_leg("old").key, (0,), "router")
     router = Router()
     newer = await attach(session, router)
     assert taker.gone == [[LegKey(RequestId("old"), 1)]]
-    hub.own(make_leg("new"), "router")
+    hub.own(make_leg("new").key, (0,), "router")
     await asyncio.wait_for(older, 5)
     assert len(taker.gone) == 1, "the older stream's end took what belongs to the newer one"
     router.outgoing.put_nowait(grpc.aio.EOF)
@@ -100,9 +102,30 @@ async def test_a_router_that_comes_again_ends_the_legs_of_its_older_stream(
 
 async def test_a_router_that_reads_nothing_is_let_go(hub: AttachHub, taker: Taker, session: AttachSession) -> None:
     stream = await attach(session, Router(stuck=True))
-    hub.own(make_leg("old"), "router")
+    hub.own(make_leg("old").key, (0,), "router")
     for _ in range(MAX_QUEUED_STEPS + 2):
         hub.deliver((), (), worker_pb2.LoadReport(), {})
     await asyncio.wait_for(stream, 5)
     assert taker.gone == [[LegKey(RequestId("old"), 1)]]
     assert not hub.is_attached("router")
+
+
+async def test_a_router_that_hangs_is_let_go(hub: AttachHub, taker: Taker, session: AttachSession) -> None:
+    router = Router()
+    stream = await attach(session, router)
+    hub.own(make_leg("old").key, (0,), "router")
+    for _ in range(3):
+        await asyncio.sleep(LEASE_S / 2)
+        assert hub.is_attached("router"), "it speaks"
+        router.outgoing.put_nowait(worker_pb2.AttachRequest(heartbeat=worker_pb2.Heartbeat()))
+    await asyncio.wait_for(stream, 5)
+    assert taker.gone == [[LegKey(RequestId("old"), 1)]]
+
+
+async def test_a_router_of_the_version_before_need_not_speak(hub: AttachHub, session: AttachSession) -> None:
+    router = Router(version=OLDEST_PROTOCOL_VERSION)
+    stream = await attach(session, router)
+    await asyncio.sleep(2 * LEASE_S)
+    assert hub.is_attached("router")
+    router.outgoing.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(stream, 5)
