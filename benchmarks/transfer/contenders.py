@@ -95,4 +95,5 @@ class Transport:
             raise RuntimeError(f"{self.name}: {sender.transport} carried the blocks")
 
     async def close(self) -> None:
+        await self._senders.close()
         await self._channels.close()

@@ -27,6 +27,10 @@ class Measured:
         """Bytes per second, of the median run."""
         return self.num_bytes / statistics.median(self.seconds)
 
+    def share_of(self, other: Measured) -> float:
+        """Its rate in the other's, round by round: the median."""
+        return statistics.median(theirs / own for own, theirs in zip(self.seconds, other.seconds, strict=True))
+
     def cpu_s_per_gb(self, seconds: Sequence[float]) -> float:
         return statistics.median(seconds) * 1e9 / self.num_bytes
 

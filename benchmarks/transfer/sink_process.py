@@ -6,6 +6,7 @@ Speaks JSON lines: a request on stdin, an answer on stdout.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import resource
 import socket
@@ -111,7 +112,7 @@ def usage() -> dict[str, float]:
     return {
         "cpu_s": used.ru_utime + used.ru_stime,
         "peak_bytes": int(fields["VmHWM"].split()[0]) * 1024,
-        "anonymous_bytes": int(fields["RssAnon"].split()[0]) * 1024,
+        "resident_bytes": int(fields["VmRSS"].split()[0]) * 1024,
     }
 
 
@@ -121,6 +122,7 @@ def reset_peak() -> None:
 
 async def main(num_blocks: int, configs: dict[str, Any]) -> None:
     keep_large_buffers()
+    gc.freeze()  # as workers do
     listener = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=serve_socket, args=(listener,), daemon=True).start()
     pool = make_pool(num_blocks, seed=None)

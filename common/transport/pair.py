@@ -90,6 +90,13 @@ class Pair:
             threading.Thread(target=self._group.abort, name="pair abort", daemon=True).start()
         self._on_close()
 
+    def join(self) -> None:
+        """After `close`: waits until the group is gone, as long as an operation may take. Blocks the caller.
+
+        A group that is left to the interpreter's end may end the process by std::terminate.
+        """
+        self._thread.join(self._timeout.total_seconds() + MARGIN_S)
+
     def _submit(self, work: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
         with self._lock:

@@ -69,6 +69,7 @@ class PairLink:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.pair.close("the peer has gone")
+            await asyncio.to_thread(self.pair.join)
 
     async def _write(self, write: Callable[[Any], Awaitable[None]]) -> None:
         while True:
