@@ -44,6 +44,7 @@ from router.request_planner import RequestPlanner
 from router.text import TextModel, TextWorkers
 from router.text.tokenizer_folder import DEFAULTED
 from router.waiting_room import WaitingRoom
+from router.worker_metrics import TransferCollector
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ async def _serve(config: RouterConfig) -> int:
         fleet = Fleet(router_id, model_name, books.roster)
         stack.push_async_callback(fleet.close)
         fleet.add_static(config.worker)
+        metrics.registry.register(TransferCollector(fleet.load_reports))
         tasks = VitalTasks(crash)
         lookup: PrefixLookup = NoIndex()
         if config.index.index_url is not None:
