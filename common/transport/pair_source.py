@@ -70,18 +70,19 @@ class PairSource:
     async def acquire(self, address: str) -> SourcePair:
         """Raises SlipstreamError when there is no room or no group; `release` must follow."""
         forming = self._pairs.get(address)
-        if forming is None:
+        if forming is None or _is_closed(forming):
+            self._pairs.pop(address, None)
             self._make_room()
             forming = self._pairs[address] = asyncio.create_task(self._form(address), name=f"pair {address}")
+            forming.add_done_callback(_retrieve)
         self._pairs.move_to_end(address)
         try:
             pair = await asyncio.shield(forming)
         except SlipstreamError:
-            self._drop(address, forming)
+            if self._pairs.get(address) is forming:
+                del self._pairs[address]
+                self._shunned[address] = time.monotonic() + SHUN_S
             raise
-        if pair.link.pair.closed:
-            self._drop(address, forming)
-            raise UnavailableError("island: the group of two has been closed")
         pair.link.num_users += 1
         return pair
 
@@ -106,11 +107,6 @@ class PairSource:
             if idle is None:
                 raise OverloadedError(f"island: all {self._max_pairs} groups of two are in use")
             self._pairs.pop(idle).result().link.pair.close("another peer needs the room")
-
-    def _drop(self, address: str, forming: asyncio.Task[SourcePair]) -> None:
-        if self._pairs.get(address) is forming:
-            del self._pairs[address]
-            self._shunned[address] = time.monotonic() + SHUN_S
 
     async def _form(self, address: str) -> SourcePair:
         host = address.rpartition(":")[0].strip("[]")
@@ -177,19 +173,19 @@ class PairLane:
         return False
 
     def load(self, slot: int, pieces: Sequence[Piece], blocks: SourceBlocks) -> pb.Batch:
-        assert self._pair is not None
-        if self._pair.link.pair.closed:
+        pair = self._pair
+        if pair is None or pair.link.pair.closed:
             raise UnavailableError("island: the group of two has been closed")
         blocks.read(pieces)  # for the checksums
         start = 0
         for piece in pieces:
             block = self._source.blocks.block_tensor(piece.ref.group_id, piece.block_id)
             copy_bytes(
-                self._pair.staging[slot, start : start + piece.length],
+                pair.staging[slot, start : start + piece.length],
                 block[piece.offset : piece.offset + piece.length],
             )
             start += piece.length
-        self._pair.link.pair.send(self._pair.staging[slot, :start])  # when it fails, the sink takes nothing
+        pair.link.pair.send(pair.staging[slot, :start])  # when it fails, the sink takes nothing
         return pb.Batch(group_id=pieces[0].ref.group_id, extents=[piece.encode() for piece in pieces], slot=slot)
 
     def close(self, *, clean: bool) -> None:
@@ -202,6 +198,16 @@ def _formed(forming: asyncio.Task[SourcePair]) -> SourcePair | None:
     if not forming.done() or forming.cancelled() or forming.exception() is not None:
         return None
     return forming.result()
+
+
+def _is_closed(forming: asyncio.Task[SourcePair]) -> bool:
+    pair = _formed(forming)
+    return pair is not None and pair.link.pair.closed
+
+
+def _retrieve(forming: asyncio.Task[SourcePair]) -> None:
+    if not forming.cancelled():
+        forming.exception()  # who asked for it is told, if anybody still waits
 
 
 def _is_idle(forming: asyncio.Task[SourcePair]) -> bool:

