@@ -249,7 +249,7 @@ class LegStart(_message.Message):
     def __init__(self, cached_tokens: _Optional[int] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_sampling_pb2.TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class LegEnd(_message.Message):
-    __slots__ = ("request_id", "attempt", "choice_indices", "reason", "status", "message", "sent_bytes", "sent_blocks", "transfer_ms", "num_output_tokens")
+    __slots__ = ("request_id", "attempt", "choice_indices", "reason", "status", "message", "sent_bytes", "sent_blocks", "transfer_ms", "push_ms", "num_output_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CHOICE_INDICES_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +259,7 @@ class LegEnd(_message.Message):
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     SENT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_MS_FIELD_NUMBER: _ClassVar[int]
+    PUSH_MS_FIELD_NUMBER: _ClassVar[int]
     NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
@@ -269,8 +270,9 @@ class LegEnd(_message.Message):
     sent_bytes: int
     sent_blocks: int
     transfer_ms: float
+    push_ms: float
     num_output_tokens: int
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ..., push_ms: _Optional[float] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
     __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers", "sent_bytes_by_transport", "transport_fallbacks")

@@ -148,7 +148,9 @@ class Attachment:
             raise AddressTakenError(f"worker {who.worker_id} is where worker {self._worker_id} was")
         call = self._attach()
         try:
-            hello = worker_pb2.AttachHello(router_id=self._router_id, protocol_version=PROTOCOL_VERSION)
+            # A worker of the version before knows no newer one: to it this router speaks its own.
+            version = min(PROTOCOL_VERSION, who.protocol_version)
+            hello = worker_pb2.AttachHello(router_id=self._router_id, protocol_version=version)
             await call.write(worker_pb2.AttachRequest(hello=hello))
             first = await call.read()
             if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
@@ -259,6 +261,7 @@ class Attachment:
             num_sent_bytes=end.sent_bytes,
             num_sent_blocks=end.sent_blocks,
             transfer_s=end.transfer_ms / 1000,
+            push_s=end.push_ms / 1000,
             num_output_tokens=end.num_output_tokens,
         )
 

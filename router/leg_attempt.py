@@ -272,6 +272,8 @@ class LegAttempt:
             case EndReason.HANDED_OVER:
                 if self._moved is None:
                     self._answer.note_hand_over(end)
+                if self._decode is not None:
+                    self._decode.account.note_transfer(end.num_sent_bytes, end.push_s)
                 self._commit()
                 self._awaits_hand_over = False
             case EndReason.PREEMPTED:

@@ -50,6 +50,10 @@ class WorkerInfo:
         role = decode_role(message.role)
         if role is None or not message.ranks or not message.layout.groups:
             raise IncompatibleWorkerError(f"worker {message.worker_id} sent an incomplete registration")
+        if len(message.ranks) != 1:
+            raise IncompatibleWorkerError(
+                f"worker {message.worker_id} has {len(message.ranks)} ranks: KV moves between workers of one rank only"
+            )
         return WorkerInfo(
             worker_id=WorkerId(message.worker_id),
             incarnation=message.incarnation,

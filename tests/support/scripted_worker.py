@@ -34,6 +34,7 @@ class ScriptedWorker(
         self.incarnation = incarnation
         self.model = "model"
         self.draining = False
+        self.num_ranks = 1
         self.block_size = 16
         self.num_attached = 0
         self.address = ""
@@ -95,7 +96,7 @@ class ScriptedWorker(
             layout_fingerprint=bytes(16),
             golden_key=golden_key(),
             key_root=bytes(16),
-            ranks=[layout_pb2.RankEndpoint(address=self.address)],
+            ranks=[layout_pb2.RankEndpoint(rank=rank, address=self.address) for rank in range(self.num_ranks)],
             index_stride=64,
         )
 
