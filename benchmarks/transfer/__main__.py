@@ -44,11 +44,11 @@ async def compare(num_mib: int, num_runs: int) -> list[str]:
     contenders: list[Contender] = [plain, *transports]
     measured = await measure(contenders, child, num_bytes=num_blocks * BLOCK_BYTES, num_runs=num_runs)
     print_table(measured)
-    extra_bytes = await extra_resident_bytes(transports[1], child)
-    print(f"grpc: the receiver's peak was {extra_bytes / 2**20:.1f} MiB above what it held, for {num_mib} MiB")
     for transport in transports:
         await transport.close()
     await child.stop()
+    extra_bytes = await extra_resident_bytes(GRPC, blocks, num_blocks)
+    print(f"grpc: the receiver's peak was {extra_bytes / 2**20:.1f} MiB above what it held, for {num_mib} MiB")
     base, grpc = measured[plain.name], measured[GRPC.name]
     shares = {
         f"grpc without checksum and scatter: {{:.2f}} of {MIN_RAW_SHARE} of a plain socket": (

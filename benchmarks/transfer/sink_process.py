@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import resource
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.transfer.pools import BLOCK_BYTES, SPEC, make_pool
+from benchmarks.transfer.pools import SPEC, make_pool
 from common.config import TransferConfig
 from common.kv.block_map import GroupMap
 from common.kv.ticket import Drop, Ticket, TicketAction, TicketOffer, TransferReason
@@ -120,7 +122,7 @@ def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-async def main(num_blocks: int, configs: dict[str, Any]) -> None:
+async def main(num_blocks: int, configs: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     keep_large_buffers()
     gc.freeze()  # as workers do
     listener = socket.create_server(("127.0.0.1", 0))
@@ -143,17 +145,21 @@ async def main(num_blocks: int, configs: dict[str, Any]) -> None:
             case "reset_peak":
                 reset_peak()
                 say({})
-            case "digest":
-                say({"block": bytes(pool.block_bytes(0, request["block_id"])[:64]).hex()})
     for sink in sinks.values():
         await sink.stop()
 
 
-def say(answer: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
+def own_stdout() -> Callable[[dict[str, Any]], None]:
+    """What says an answer. What libraries print (NIXL does) goes to stderr from now on."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    return say
 
 
 if __name__ == "__main__":
-    assert BLOCK_BYTES
-    asyncio.run(main(int(sys.argv[1]), json.loads(sys.argv[2])))
+    asyncio.run(main(int(sys.argv[1]), json.loads(sys.argv[2]), own_stdout()))

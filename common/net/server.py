@@ -23,6 +23,9 @@ KEEPALIVE_OPTIONS: list[tuple[str, int]] = [
 BULK_OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_frame_size", 4 * 2**20),
     ("grpc.experimental.tcp_min_read_chunk_size", 256 * 2**10),
+    # A window of fixed size: gRPC's own estimate grows with what the receiver is late, and its memory with that.
+    ("grpc.http2.lookahead_bytes", 8 * 2**20),
+    ("grpc.http2.bdp_probe", 0),
 ]
 
 
