@@ -18,7 +18,8 @@ TRACE ?= ../shared/data/traces/mooncake_conversation.jsonl
 # Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
 ARGS ?=
 
-.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing bench-transfer soak wheel clean
+.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing bench-transfer \
+	soak client-gone overload wheel clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -78,6 +79,12 @@ bench-transfer: install  ## Measure how KV blocks move, with a verdict (3 minute
 
 soak: install  ## 1,000 fake workers on one index for 10 minutes, with a verdict; ARGS="--seconds 120" for less
 	$(BIN)/python -m benchmarks.index_soak $(ARGS)
+
+client-gone: install  ## Measure what a caller who goes away leaves behind, with a verdict (two minutes)
+	$(BIN)/python -m benchmarks.client_gone $(ARGS)
+
+overload: install  ## Ten times the sustainable rate for a minute, with a verdict (three minutes)
+	$(BIN)/python -m benchmarks.overload $(ARGS)
 
 wheel: install  ## Build a wheel in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -85,6 +85,10 @@ class UnavailableError(SlipstreamError):
     status = Status.UNAVAILABLE
 
 
+class DrainingError(UnavailableError):
+    """This router is about to stop: another one, or the next to come, takes the request."""
+
+
 class TransferError(SlipstreamError):
     """KV blocks did not arrive as they were sent."""
 

@@ -6,14 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from common.errors import OverloadedError
+from common.errors import SlipstreamError
 from router.admission import Admission, AdmittedRequest
 from router.answer import Answer
 from router.conductor import Conductor, Means
 from router.fleet import Fleet
+from router.gate import Gate
 from router.generation import GenerateCommand, GenerateEvent, ModelCard
 from router.metrics import RouterMetrics, outcome_of
-from router.text import TextModel
+from router.text import TextWorkers
 
 
 class RouterCore:
@@ -23,12 +24,12 @@ class RouterCore:
         self,
         *,
         model_name: str,
-        text: TextModel,
+        text: TextWorkers,
         fleet: Fleet,
         admission: Admission,
         means: Means,
         metrics: RouterMetrics,
-        max_num_requests: int,
+        gate: Gate,
     ) -> None:
         self._model_name = model_name
         self._text = text
@@ -36,23 +37,26 @@ class RouterCore:
         self._admission = admission
         self._means = means
         self._metrics = metrics
-        self._max_num_requests = max_num_requests
+        self.gate = gate
         self._created_s = int(time.time())
-        self.num_active_requests = 0
 
     async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
         """See `Generator.generate`."""
-        if self.num_active_requests >= self._max_num_requests:
-            error = OverloadedError(f"{self._max_num_requests} requests are active, which is this router's limit")
+        try:
+            self._check_deadline(command)
+            self.gate.enter(resumed=command.resume_from is not None)
+        except SlipstreamError as error:
             self._observe(command, None, outcome_of(error))
-            raise error
-        self.num_active_requests += 1
+            raise
         self._metrics.request_started(command)
         answer = None
         outcome = outcome_of(asyncio.CancelledError())
         try:
-            request = await self._admission.admit(command)
-            answer = Answer(request, self._text)
+            admitting = asyncio.create_task(self._admission.admit(command))
+            async for beat in _beats_until(admitting, command.heartbeat_s):
+                yield beat
+            request = admitting.result()
+            answer = await self._begin(request)
             async for event in self._conduct(request, answer):
                 yield event
             outcome = outcome_of(None, answer.choices[0].finish_reason)
@@ -60,7 +64,7 @@ class RouterCore:
             outcome = outcome_of(error)
             raise
         finally:
-            self.num_active_requests -= 1
+            self.gate.leave()
             self._metrics.request_ended(command)
             self._observe(command, answer if answer is not None and answer.finished else None, outcome)
 
@@ -75,22 +79,54 @@ class RouterCore:
             )
         ]
 
+    def _check_deadline(self, command: GenerateCommand) -> None:
+        """Before anything is done for a request: what is refused must be cheap when much is."""
+        pinned = command.route.prefill_worker or command.route.decode_worker
+        if command.deadline_s is None or command.resume_from is not None or pinned or command.canary:
+            return
+        now_s = time.monotonic()
+        self._means.room.check_deadline(command.priority, now_s, command.deadline_s, command.sampling)
+
+    async def _begin(self, request: AdmittedRequest) -> Answer:
+        answer = Answer(request, self._text.text)
+        point = request.command.resume_from
+        if point is not None:
+            await self._text.run(lambda: answer.resume(point))
+            self._metrics.count_resumed()
+        return answer
+
     def _observe(self, command: GenerateCommand, answer: Answer | None, outcome: str) -> None:
         last = GenerateEvent() if answer is None else answer.last_event()
-        self._metrics.observe(command, usage=last.usage, timings=last.timings, route=last.route, outcome=outcome)
+        # What a resumed answer took is known to its caller alone.
+        timings = last.timings if command.resume_from is None else None
+        self._metrics.observe(command, usage=last.usage, timings=timings, route=last.route, outcome=outcome)
 
     async def _conduct(self, request: AdmittedRequest, answer: Answer) -> AsyncIterator[GenerateEvent]:
+        self.gate.check_cut()
         conducting = asyncio.create_task(Conductor(request, answer, self._means).run())
+        self.gate.watch(conducting)
         conducting.add_done_callback(lambda _: answer.wake())
         try:
             while not conducting.done():
-                await answer.wait()
-                if (event := answer.take()) is not None:
+                if not await answer.wait(request.command.heartbeat_s):
+                    yield GenerateEvent()
+                elif (event := answer.take()) is not None:
                     yield event
             if (event := answer.take()) is not None:
                 yield event
+            if conducting.cancelled():
+                self.gate.check_cut()
             await conducting
             yield answer.last_event()
         finally:
             conducting.cancel()
             await asyncio.gather(conducting, return_exceptions=True)
+
+
+async def _beats_until(task: asyncio.Task[AdmittedRequest], heartbeat_s: float | None) -> AsyncIterator[GenerateEvent]:
+    """Signs of life until the task is done; it is cancelled when nobody waits for it any more."""
+    try:
+        while not (await asyncio.wait({task}, timeout=heartbeat_s))[0]:
+            yield GenerateEvent()
+    finally:
+        task.cancel()

@@ -31,6 +31,8 @@ from router.conductor import Means
 from router.core import RouterCore
 from router.decision_log import DecisionLog
 from router.fleet import Fleet
+from router.fleet_metrics import FleetMetrics
+from router.gate import Gate
 from router.http import create_app, serve_http
 from router.index_view import IndexView
 from router.metrics import RouterMetrics
@@ -62,7 +64,7 @@ def run(config: RouterConfig) -> int:
 
 
 async def _serve(config: RouterConfig) -> int:
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     failures: list[BaseException] = []
 
     def crash(error: BaseException) -> None:
@@ -71,7 +73,8 @@ async def _serve(config: RouterConfig) -> int:
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        # Told a second time, it waits for nobody any more.
+        loop.add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
     server = GrpcServer()
     grpc_port = server.bind(config.host, config.grpc_port, field="grpc_port")
     # Workers tell routers apart by it, and two machines may listen on the same address, such as 0.0.0.0.
@@ -89,6 +92,7 @@ async def _serve(config: RouterConfig) -> int:
         books = Books()
         fleet = Fleet(router_id, model_name, books.roster)
         stack.push_async_callback(fleet.close)
+        metrics.registry.register(FleetMetrics(fleet))
         fleet.add_static(config.worker)
         metrics.registry.register(TransferCollector(fleet.load_reports))
         tasks = VitalTasks(crash)
@@ -102,7 +106,7 @@ async def _serve(config: RouterConfig) -> int:
         decisions = DecisionLog()
         core = RouterCore(
             model_name=model_name,
-            text=text,
+            text=text_workers,
             fleet=fleet,
             admission=Admission(fleet, PromptReader(text_workers), model_name),
             means=Means(
@@ -126,9 +130,15 @@ async def _serve(config: RouterConfig) -> int:
                 max_attempts=config.max_attempts,
             ),
             metrics=metrics,
-            max_num_requests=config.max_num_requests,
+            gate=Gate(config.max_num_requests),
         )
-        readiness = Readiness(core, fleet, config.min_workers, announce=server.set_serving)
+        readiness = Readiness(
+            core,
+            fleet,
+            config.min_workers,
+            announce=server.set_serving,
+            probe_interval_s=config.probe_interval_s,
+        )
         tasks.start(_watch_index(lookup, metrics), "index state")
         stack.callback(tasks.cancel)
         started_s = time.monotonic()
@@ -138,7 +148,7 @@ async def _serve(config: RouterConfig) -> int:
                 router_id=router_id,
                 ready=readiness.ready,
                 index_degraded=lookup.degraded,
-                num_active_requests=core.num_active_requests,
+                num_active_requests=core.gate.num_inside,
                 uptime_s=time.monotonic() - started_s,
                 version=version("slipstream"),
             )
@@ -154,8 +164,25 @@ async def _serve(config: RouterConfig) -> int:
         tasks.start(readiness.run(), "readiness")
         _tell_ready(router_id, f"{config.host}:{grpc_port}", f"http://{config.host}:{http.port}")
         await stop.wait()
+        if not failures:
+            await _drain(readiness, core.gate, config.drain_timeout_s, hurry)
         logger.info("stopping")
     return 1 if failures else 0
+
+
+async def _drain(readiness: Readiness, gate: Gate, drain_s: float, hurry: asyncio.Event) -> None:
+    """Says so first, takes no more requests, and lets running answers end."""
+    await readiness.drain()
+    logger.info("draining: %d requests are running", gate.num_inside)
+    draining, hurrying = asyncio.create_task(gate.drain(drain_s)), asyncio.create_task(hurry.wait())
+    await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+    if not draining.done():
+        draining.cancel()
+        await asyncio.wait({draining})
+        draining = asyncio.create_task(gate.drain(0.0))
+    hurrying.cancel()
+    if not await draining:
+        logger.warning("not all requests had ended: the others were cut off")
 
 
 def _log_sampling_defaults(defaults: SamplingParams) -> None:

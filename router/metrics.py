@@ -50,6 +50,7 @@ class RouterMetrics:
         self._generated_tokens = Counter("slipstream_generated_tokens", "Tokens generated", registry=registry)
         self._active = Gauge("slipstream_active_requests", "Requests being served", registry=registry)
         self._retries = Counter("slipstream_retries", "Requests planned again", ["reason"], registry=registry)
+        self._resumed = Counter("slipstream_resumed_requests", "Answers that another router began", registry=registry)
         self._decisions = Counter("slipstream_route_decisions", "Plans made", ["decision", "reason"], registry=registry)
         self._missed_tokens = Counter(
             "slipstream_prefix_miss_tokens",
@@ -76,9 +77,7 @@ class RouterMetrics:
             "slipstream_index_degraded", "1 while the prefix index does not answer", registry=registry
         )
         self._transfer_bytes = Counter("slipstream_transfer_bytes", "KV bytes sent between workers", registry=registry)
-        self._preemptions = Counter(
-            "slipstream_preemptions", "Times a worker handed a request back or recomputed it", registry=registry
-        )
+        self._preemptions = Counter("slipstream_preemptions", "Times a worker handed a request back", registry=registry)
 
     def request_started(self, command: GenerateCommand) -> None:
         if not command.canary:
@@ -119,6 +118,10 @@ class RouterMetrics:
         """`reason`: a word from a small fixed set (worker_lost, preempted, …), never an id or a message."""
         if not command.canary:
             self._retries.labels(reason=reason).inc()
+
+    def count_resumed(self) -> None:
+        """An answer goes on here that another router has begun."""
+        self._resumed.inc()
 
     def count_decision(self, command: GenerateCommand, decision: str, reason: str) -> None:
         """`decision`: split, decode_only, …; `reason`: why, from a small fixed set."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from common.errors import OverloadedError, SlipstreamError, Status
+from common.errors import DrainingError, OverloadedError, SlipstreamError, Status
 
 _logger = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ def http_error(error: Exception) -> HttpError:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     elif status == 503:
         headers["retry-after"] = "1"
+        if isinstance(error, DrainingError):
+            headers["connection"] = "close"  # the next request on it would be refused too
     elif status == 504:
         # Clients repeat what ends in 5xx; this caller's time is spent, and the work would only be done twice.
         headers["x-should-retry"] = "false"
