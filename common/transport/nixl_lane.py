@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from common.errors import TransferError
+from common.errors import TransferError, UnavailableError
 from common.transport.announced_arrivals import SinkLane
 from common.transport.arriving_blocks import ArrivingStream, PlacedPart
 from common.transport.nixl_agent import NixlAgent, device_id, memory_type
@@ -50,6 +50,8 @@ class NixlLane:
     def load(self, slot: int, pieces: Sequence[Piece], blocks: SourceBlocks) -> pb.Batch:
         blocks.read(pieces)  # for the checksums
         tensors = [self._blocks.block_tensor(piece.ref.group_id, piece.block_id) for piece in pieces]
+        if len({tensor.device for tensor in tensors}) > 1:
+            raise UnavailableError("nixl: some blocks are swapped out, others are not")
         return pb.Batch(
             group_id=pieces[0].ref.group_id,
             extents=[piece.encode() for piece in pieces],

@@ -16,7 +16,7 @@ class TensorBlocks(BlockWriter, Protocol):
     def device(self) -> torch.device: ...
 
     def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
-        """[bytes_per_block] uint8: a view of the pool, on its device."""
+        """[bytes_per_block] uint8: a view of the pool, on its device, or on the CPU where the block is swapped out."""
         ...
 
     def pool_tensors(self) -> Sequence[torch.Tensor]:
@@ -38,7 +38,7 @@ def write_tensor(stream: ArrivingStream, parts: Sequence[PlacedPart], data: torc
 
 
 def copy_bytes(destination: torch.Tensor, source: torch.Tensor) -> None:
-    """Between [n] uint8 tensors of one device; has been done when it returns."""
+    """Between [n] uint8 tensors; has been done when it returns."""
     if destination.device.type == "cpu":
         # Not torch's copy, which would start a pool of threads for each thread that calls it.
         destination.numpy()[:] = source.numpy()
