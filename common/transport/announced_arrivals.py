@@ -25,7 +25,7 @@ class SinkLane(Protocol):
 
     @property
     def is_plain_copy(self) -> bool:
-        """Whether `take` copies within host memory, for less than a millisecond, and does nothing else."""
+        """Whether `take` copies from host memory, and does nothing else."""
         ...
 
     def take(self, batch: pb.Batch, stream: ArrivingStream, parts: list[PlacedPart]) -> None:
@@ -75,7 +75,7 @@ class AnnouncedArrivals:
                 raise InvalidRequestError("kind", "a stream is opened once")
             batch = message.batch
             parts = stream.place(batch.group_id, batch.extents)
-            await stream.take(parts, _taking(lane, batch, stream, parts), inline=lane.is_plain_copy)
+            await stream.take(parts, _taking(lane, batch, stream, parts), plain_copy=lane.is_plain_copy)
             num_taken += 1
             await context.write(pb.AnnounceResponse(num_taken=num_taken))
 

@@ -144,23 +144,22 @@ class ArrivingStream:
         """Where extents go. Raises StaleTicketError after the ticket's end, TransferError for what nobody asked for."""
         return [self._place_one(BlockRef(group_id, extent.logical_block), extent) for extent in extents]
 
-    async def take(self, parts: Sequence[PlacedPart], write: Callable[[], None], *, inline: bool = False) -> None:
+    async def take(self, parts: Sequence[PlacedPart], write: Callable[[], None], *, plain_copy: bool) -> None:
         """Runs `write`, which writes these parts, to its end, and counts them.
 
-        `inline`: bytes come from host memory, at most MAX_INLINE_BYTES; if they go there too, no thread is asked.
+        `plain_copy`: the bytes come from host memory. If they go there too and are not too many, no thread is asked.
         """
-        if inline and self._blocks.writer.in_host_memory:
+        num_bytes = sum(part.length for part in parts)
+        if plain_copy and self._blocks.writer.in_host_memory and num_bytes <= MAX_INLINE_BYTES:
             write()
         else:
             await uninterrupted(write)
-        num_bytes = sum(part.length for part in parts)
         self.num_bytes += num_bytes
         self._blocks.count(self._transport, num_bytes)
 
     async def take_bytes(self, parts: Sequence[PlacedPart], payload: memoryview) -> None:
         """Scatters a message's bytes, which lie one after the other."""
-        inline = len(payload) <= MAX_INLINE_BYTES
-        await self.take(parts, lambda: self.write(parts, payload), inline=inline)
+        await self.take(parts, lambda: self.write(parts, payload), plain_copy=True)
 
     def write(self, parts: Sequence[PlacedPart], payload: memoryview) -> None:
         """Scatters bytes that lie one after the other. In any thread."""
