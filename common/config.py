@@ -37,6 +37,12 @@ PROBE_HELP = (
 )
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+TLS_HELP = "folder with ca.crt, tls.crt and tls.key, or one that `slipstream certs` made; default: no TLS"
+API_KEYS_HELP = (
+    "TOML file of tenants, the hashes of their keys and their limits (docs/security.md), read again when it changes; "
+    "default: anyone may call who reaches the router"
+)
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[a-z]*)")
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -140,6 +146,17 @@ class IndexConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessConfig:
+    """What every serving process has, whatever it serves."""
+
+    tls_dir: str | None = setting(None, TLS_HELP)
+    log_level: str = setting("info", "the least that is logged", choices=LOG_LEVELS)
+
+    def __post_init__(self) -> None:
+        check_choice("log_level", self.log_level, LOG_LEVELS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransferConfig:
     """How KV blocks move between workers."""
 
@@ -179,6 +196,7 @@ class WorkerConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     role: Role = field(
         default=Role.DECODE,
         metadata={
@@ -216,6 +234,7 @@ class RouterConfig:
     """A router process."""
 
     index: IndexConfig = field(default_factory=IndexConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     model: str = setting(
         "demo", "Hugging Face folder, .gguf file, hub id, or 'demo': read for its tokenizer and chat template"
     )
@@ -237,6 +256,7 @@ class RouterConfig:
     probe_interval_s: float = setting(5.0, PROBE_HELP)
     drain_timeout_s: float = setting(25.0, DRAIN_HELP)
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
+    api_keys: str | None = setting(None, API_KEYS_HELP)
 
     def __post_init__(self) -> None:
         _check_port("grpc_port", self.grpc_port)

@@ -30,10 +30,13 @@ def run(config: WorkerConfig) -> int:
         raise ConfigError("role", f"must be decode or both, is {config.role.value}")
 
     def make_role(
-        worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+        worker: Worker,
+        blocks: PoolBlocks,
+        built: BuiltEngine,
+        registration: RegistrationServicer,
+        channels: PeerChannels,
     ) -> RoleParts:
         table = TicketTable(spec=built.kv_cache.spec, lease_s=config.lease_s)
-        channels = PeerChannels()
         senders = make_source(config.transfer, blocks, channels, worker.counters)
         departures = Departures(
             worker,

@@ -30,9 +30,13 @@ def run(config: WorkerConfig) -> int:
 
 
 def _make_role(
-    config: WorkerConfig, worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+    config: WorkerConfig,
+    worker: Worker,
+    blocks: PoolBlocks,
+    built: BuiltEngine,
+    registration: RegistrationServicer,
+    channels: PeerChannels,
 ) -> RoleParts:
-    channels = PeerChannels()
     senders = make_source(config.transfer, blocks, channels, worker.counters)
     departures = Departures(
         worker,
