@@ -15,6 +15,8 @@ from common.errors import ConfigError
 
 POLICIES = ("prefix_aware", "round_robin", "least_loaded", "power_of_two", "consistent_hash")
 ATTENTION_BACKENDS = ("auto", "torch")
+TRANSPORTS = ("shm", "island", "nixl", "grpc")
+CHECKSUMS = ("xxh3_64", "none")
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 # Texts that two configs share.
 POLICY_HELP = (
@@ -155,11 +157,45 @@ class ProcessConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransferConfig:
+    """How KV blocks move between workers."""
+
+    kv_transports: tuple[str, ...] = setting(
+        ("shm", "island", "grpc"),
+        "what may carry KV blocks between workers, best first: shm (shared memory, on one host), island (torch "
+        "point-to-point, with --island), nixl (needs the extra of that name), and grpc, which the others fall back to",
+    )
+    kv_checksum: str = setting(
+        "xxh3_64",
+        "checksum of each KV block; none: blocks are sent, and taken, unchecked",
+        choices=CHECKSUMS,
+    )
+    shm_directory: str = setting(
+        "/dev/shm", "memory file system that workers of one host share; containers need it in common"
+    )
+    island: str | None = setting(
+        None, "name of the group of workers that may form point-to-point groups, a trusted network of few peers"
+    )
+    max_island_peers: int = setting(16, "peers of its island that a worker has point-to-point groups with at most")
+
+    def __post_init__(self) -> None:
+        for name in self.kv_transports:
+            check_choice("kv_transports", name, TRANSPORTS)
+        if "grpc" not in self.kv_transports:
+            raise ConfigError("kv_transports", "must contain grpc, which the others fall back to")
+        check_choice("kv_checksum", self.kv_checksum, CHECKSUMS)
+        _check_positive("max_island_peers", self.max_island_peers)
+        if self.island is not None and not NAMESPACE.fullmatch(self.island):
+            raise ConfigError("island", f"must be 1 to 64 of A-Z a-z 0-9 _ . -, is {self.island!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """A prefill or decode worker process."""
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
     process: ProcessConfig = field(default_factory=ProcessConfig)
     role: Role = field(
         default=Role.DECODE,

@@ -102,6 +102,10 @@ class Fleet:
     def workers(self) -> list[WorkerHandle]:
         return list(self._handles.values())
 
+    def load_reports(self) -> dict[str, worker_pb2.LoadReport]:
+        """The last of each worker, by its id. In any thread."""
+        return {str(handle.info.worker_id): handle.load_report for handle in self.workers()}
+
     def usable(self, role: Role, exclude: frozenset[str] = frozenset()) -> list[WorkerHandle]:
         """Workers that can take a leg of this role now."""
         return [

@@ -49,6 +49,7 @@ from router.request_planner import RequestPlanner
 from router.text import TextModel, TextWorkers
 from router.text.tokenizer_folder import DEFAULTED
 from router.waiting_room import WaitingRoom
+from router.worker_metrics import TransferCollector
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ async def _serve(config: RouterConfig) -> int:
         stack.push_async_callback(fleet.close)
         metrics.registry.register(FleetMetrics(fleet))
         fleet.add_static(config.worker)
+        metrics.registry.register(TransferCollector(fleet.load_reports))
         tasks = VitalTasks(crash)
         if access.book is not None:
             tasks.start(access.book.watch(), "tenants")

@@ -16,6 +16,7 @@ from common.config import (
     IndexConfig,
     ProcessConfig,
     Role,
+    TransferConfig,
     check_choice,
     check_probe_interval,
     check_stride,
@@ -32,6 +33,7 @@ class ClusterConfig:
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
     process: ProcessConfig = field(default_factory=ProcessConfig)
     # For programs: other settings for the workers of one role. None: `engine`.
     prefill_engine: EngineConfig | None = None

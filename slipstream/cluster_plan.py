@@ -64,6 +64,7 @@ class ClusterPlan:
                 kv_memory_share=engine.kv_memory_share / self._config.num_workers,
             ),
             index=self._index,
+            transfer=self._config.transfer,
             process=self._config.process,
             role=role,
             worker_id=name,

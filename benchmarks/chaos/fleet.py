@@ -20,7 +20,7 @@ import slipstream
 from benchmarks.chaos.process import Process, free_port
 from benchmarks.chaos.proxy import Link, Proxy
 from benchmarks.chaos.socket_owner import find_owner
-from common.config import EngineConfig, IndexConfig, Role, RouterConfig, WorkerConfig
+from common.config import EngineConfig, IndexConfig, Role, RouterConfig, TransferConfig, WorkerConfig
 from common.errors import UnavailableError
 from common.index.server import EmbeddedIndexConfig, EmbeddedIndexServer
 from protos import admin_pb2, admin_pb2_grpc, layout_pb2
@@ -227,6 +227,8 @@ class Fleet:
             port=port,
             advertise=proxy.address,
             lease_s=self.spec.lease_s,
+            # What goes through shared memory no proxy can hold.
+            transfer=TransferConfig(kv_transports=("grpc",)),
         )
         self._add_process(name, "prefill" if role is Role.PREFILL else "decode", config)
 

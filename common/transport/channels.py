@@ -20,7 +20,7 @@ class PeerChannels:
     def get(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = open_channel(address, self._tls)
+            channel = self._channels[address] = open_channel(address, self._tls, bulk=True)
         return channel
 
     async def close(self) -> None:

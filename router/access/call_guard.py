@@ -13,19 +13,24 @@ from router.access.tenant import Tenant
 Context = grpc.aio.ServicerContext[Any, Any]
 
 ADMIN_SERVICE = "slipstream.v1.Admin"
+HEALTH_CHECK = f"/{HEALTH_SERVICE}/Check"
 
 
 class CallGuard:
-    """Implements `common.net.guard.Guard`. Health is for all who reach the server: load balancers have no key."""
+    """Implements `common.net.guard.Guard`.
+
+    A health check is for all who reach the server: load balancers have no key. Watching health is not, since it holds
+    a call for as long as it likes.
+    """
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 
     def check(self, method: str, context: Context) -> None:
         """Raises UnauthenticatedError or PermissionDeniedError."""
-        service = service_of(method)
-        if service == HEALTH_SERVICE:
+        if method == HEALTH_CHECK:
             return
+        service = service_of(method)
         caller = self._authenticator.identify(_credentials(context))
         if service == ADMIN_SERVICE:
             caller.check_operator()

@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from common.config import DType, EngineConfig, IndexConfig, ProcessConfig, Role, RouterConfig, WorkerConfig
+from common.config import (
+    DType,
+    EngineConfig,
+    IndexConfig,
+    ProcessConfig,
+    Role,
+    RouterConfig,
+    TransferConfig,
+    WorkerConfig,
+)
 from common.errors import ConfigError
 from slipstream.cluster_config import ClusterConfig
 from slipstream.setting import nested_configs, settings_of
@@ -140,7 +149,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_every_field_of_a_config_is_a_setting_with_help() -> None:
-    for config_type in (EngineConfig, IndexConfig, ProcessConfig, RouterConfig, WorkerConfig, ClusterConfig):
+    for config_type in (
+        EngineConfig,
+        IndexConfig,
+        ProcessConfig,
+        TransferConfig,
+        RouterConfig,
+        WorkerConfig,
+        ClusterConfig,
+    ):
         names = {one.name for one in settings_of(config_type)}
         fields = set(config_type.__dataclass_fields__) - nested_configs(config_type).keys()
         fields -= {"prefill_engine", "decode_engine"}
