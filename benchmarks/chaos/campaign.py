@@ -54,4 +54,5 @@ class Campaign:
                 tally.add(result)
                 for line in round_lines(turn, result):
                     say(line)
+            fleet.keeps_logs = not tally.is_good
         return coverage

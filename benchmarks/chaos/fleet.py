@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -52,6 +53,7 @@ class Fleet:
     def __init__(self, spec: FleetSpec) -> None:
         self.spec = spec
         self.log_dir = Path(tempfile.mkdtemp(prefix="slipstream-chaos-"))
+        self.keeps_logs = True
         self.processes: dict[str, Process] = {}
         self.proxies: dict[str, Proxy] = {}
         self._index_proxies: dict[str, Proxy] = {}  # one for each process that uses the index
@@ -275,3 +277,5 @@ class Fleet:
             for proxy in (*self.proxies.values(), *self._index_proxies.values()):
                 await proxy.close()
             await asyncio.to_thread(self._index.stop)
+            if not self.keeps_logs:
+                shutil.rmtree(self.log_dir, ignore_errors=True)
