@@ -29,6 +29,10 @@ DRAIN_HELP = (
     "seconds after SIGTERM in which a worker finishes its requests or moves them to other workers, and a router lets "
     "its answers end; those that it cuts off then go on at another router where the Slipstream client asked for them"
 )
+PROBE_HELP = (
+    "seconds between the generations of two tokens by which a router that is ready checks that answers still come; 0: "
+    "never again"
+)
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -79,6 +83,11 @@ class EngineConfig:
     kv_memory_share: float = setting(
         0.4, "share of the free memory that KV caches take, above 0 to 0.95, when kv-memory is not given"
     )
+    swap_space: str | None = setting(
+        None,
+        "host memory of a worker for the KV of requests that must give way when its KV cache is full, such as 4GB; 0: "
+        "none, they are computed anew; default: a quarter of the KV cache's, at most 4GiB",
+    )
     num_threads: int | None = setting(None, "CPU threads of a worker; default: as many as it has cores")
     device: str = setting("auto", "cpu, cuda or cuda:N; auto: cuda when there is one, else cpu")
     attention_backend: str = setting("auto", "code that computes attention; auto: torch", choices=ATTENTION_BACKENDS)
@@ -95,6 +104,8 @@ class EngineConfig:
             raise ConfigError("kv_memory_share", f"must be above 0 and at most 0.95, is {self.kv_memory_share}")
         if self.kv_memory is not None:
             parse_bytes("kv_memory", self.kv_memory)
+        if self.swap_space is not None:
+            parse_bytes("swap_space", self.swap_space, least=0)
         if not _DEVICE.fullmatch(self.device):
             raise ConfigError("device", f"must be auto, cpu, cuda or cuda:N, is {self.device!r}")
         check_choice("attention_backend", self.attention_backend, ATTENTION_BACKENDS)
@@ -187,6 +198,7 @@ class RouterConfig:
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     max_num_requests: int = setting(1024, "requests at the same time at most; more are refused")
     max_attempts: int = setting(4, "times that one request is tried at most, when workers fail it")
+    probe_interval_s: float = setting(5.0, PROBE_HELP)
     drain_timeout_s: float = setting(25.0, DRAIN_HELP)
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
 
@@ -195,6 +207,7 @@ class RouterConfig:
         _check_port("http_port", self.http_port)
         for name in ("min_workers", "max_num_requests", "max_attempts", "text_threads"):
             _check_positive(name, getattr(self, name))
+        check_probe_interval(self.probe_interval_s)
         if self.max_local_prefill_tokens < 0:
             raise ConfigError("max_local_prefill_tokens", f"must be at least 0, is {self.max_local_prefill_tokens}")
         if self.drain_timeout_s < 0:
@@ -210,7 +223,7 @@ class RouterConfig:
             )
 
 
-def parse_bytes(field_name: str, text: str) -> int:
+def parse_bytes(field_name: str, text: str, *, least: int = 1) -> int:
     """Bytes of '512MiB', '4GB', '1073741824'. Raises ConfigError that names the field."""
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None or match["unit"] not in _UNITS:
@@ -219,7 +232,7 @@ def parse_bytes(field_name: str, text: str) -> int:
             f"must be bytes, or kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 4GB, is {text!r}",
         )
     size = int(float(match["number"]) * _UNITS[match["unit"]])
-    if size <= 0:
+    if size < least:
         raise ConfigError(field_name, f"must be above 0, is {text!r}")
     return size
 
@@ -230,6 +243,12 @@ def check_stride(index: IndexConfig, engine: EngineConfig) -> None:
         raise ConfigError(
             "index_stride", f"must be a multiple of block_size {engine.block_size}, is {index.index_stride}"
         )
+
+
+def check_probe_interval(probe_interval_s: float) -> None:
+    """Raises ConfigError."""
+    if probe_interval_s < 0:
+        raise ConfigError("probe_interval_s", f"must be at least 0, is {probe_interval_s:g}")
 
 
 def check_host_port(name: str, text: str) -> None:

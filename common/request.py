@@ -154,8 +154,12 @@ class Leg:
     expected_cached_tokens: int = 0
 
     def __post_init__(self) -> None:
-        assert self.choice_indices and (len(self.choice_indices) == 1 or not self.output_token_ids)
-        assert self.sampling.seed is not None, "the router mints a seed before it makes a leg"
+        if not self.choice_indices or len(set(self.choice_indices)) != len(self.choice_indices):
+            raise InvalidRequestError("choice_indices", f"must be distinct, at least one, are {self.choice_indices}")
+        if len(self.choice_indices) > 1 and self.output_token_ids:
+            raise InvalidRequestError("output_token_ids", "must be empty for several choices")
+        if self.sampling.seed is None:
+            raise InvalidRequestError("seed", "must be set: the router mints one before it makes a leg")
         if not self.prompt_token_ids:
             raise InvalidRequestError("prompt", "must hold at least one token")
 

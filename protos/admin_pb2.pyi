@@ -103,20 +103,22 @@ class CheckIntegrityRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CheckIntegrityResponse(_message.Message):
-    __slots__ = ("num_blocks", "num_free_blocks", "num_used_blocks", "num_quarantined_blocks", "num_reservations", "num_requests")
+    __slots__ = ("num_blocks", "num_free_blocks", "num_used_blocks", "num_quarantined_blocks", "num_reservations", "num_requests", "num_used_host_blocks")
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_USED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_QUARANTINED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_USED_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     num_blocks: int
     num_free_blocks: int
     num_used_blocks: int
     num_quarantined_blocks: int
     num_reservations: int
     num_requests: int
-    def __init__(self, num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_requests: _Optional[int] = ...) -> None: ...
+    num_used_host_blocks: int
+    def __init__(self, num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_requests: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("request_id",)

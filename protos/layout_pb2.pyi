@@ -20,6 +20,9 @@ class WorkerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WORKER_STATE_STARTING: _ClassVar[WorkerState]
     WORKER_STATE_READY: _ClassVar[WorkerState]
     WORKER_STATE_DRAINING: _ClassVar[WorkerState]
+    WORKER_STATE_NOT_READY: _ClassVar[WorkerState]
+    WORKER_STATE_REMOVED: _ClassVar[WorkerState]
+    WORKER_STATE_DEAD: _ClassVar[WorkerState]
 
 class KVCacheKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -36,6 +39,9 @@ WORKER_STATE_UNSPECIFIED: WorkerState
 WORKER_STATE_STARTING: WorkerState
 WORKER_STATE_READY: WorkerState
 WORKER_STATE_DRAINING: WorkerState
+WORKER_STATE_NOT_READY: WorkerState
+WORKER_STATE_REMOVED: WorkerState
+WORKER_STATE_DEAD: WorkerState
 KV_CACHE_KIND_UNSPECIFIED: KVCacheKind
 KV_CACHE_KIND_FULL: KVCacheKind
 KV_CACHE_KIND_WINDOW: KVCacheKind

@@ -275,7 +275,7 @@ class LegEnd(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ..., push_ms: _Optional[float] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers")
+    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers", "num_swapped", "num_host_blocks", "num_free_host_blocks", "num_swap_outs", "swapped_out_blocks", "swapped_in_blocks")
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -300,6 +300,12 @@ class LoadReport(_message.Message):
     NUM_SUBMITS_TAKEN_FIELD_NUMBER: _ClassVar[int]
     STEP_TIMES_FIELD_NUMBER: _ClassVar[int]
     NUM_ROUTERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SWAPPED_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FREE_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SWAP_OUTS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_OUT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_IN_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     num_running: int
     num_waiting: int
     num_waiting_tokens: int
@@ -324,7 +330,13 @@ class LoadReport(_message.Message):
     num_submits_taken: int
     step_times: StepTimes
     num_routers: int
-    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., prefix_query_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., received_blocks: _Optional[int] = ..., num_generated_tokens: _Optional[int] = ..., num_prefilled_tokens: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., num_running_tokens: _Optional[int] = ..., queue_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., num_submits_taken: _Optional[int] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., num_routers: _Optional[int] = ...) -> None: ...
+    num_swapped: int
+    num_host_blocks: int
+    num_free_host_blocks: int
+    num_swap_outs: int
+    swapped_out_blocks: int
+    swapped_in_blocks: int
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., prefix_query_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., received_blocks: _Optional[int] = ..., num_generated_tokens: _Optional[int] = ..., num_prefilled_tokens: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., num_running_tokens: _Optional[int] = ..., queue_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., num_submits_taken: _Optional[int] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., num_routers: _Optional[int] = ..., num_swapped: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_free_host_blocks: _Optional[int] = ..., num_swap_outs: _Optional[int] = ..., swapped_out_blocks: _Optional[int] = ..., swapped_in_blocks: _Optional[int] = ...) -> None: ...
 
 class StepTimes(_message.Message):
     __slots__ = ("step_s", "prefill_token_s", "prefill_pair_s", "decode_request_s", "decode_kv_token_s", "num_steps")

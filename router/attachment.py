@@ -81,6 +81,16 @@ class Attachment:
         """Whether the stream is up, or broke so lately, and unannounced, that the worker may come back as it was."""
         return self.connected or (self._lost_s is not None and time.monotonic() - self._lost_s < seconds)
 
+    @property
+    def left(self) -> bool:
+        """Whether the stream ended after the worker had said that it drains."""
+        return not self.connected and self._draining
+
+    @property
+    def lost(self) -> bool:
+        """Whether the stream broke without a word of the worker's."""
+        return not self.connected and self._lost_s is not None
+
     def open(self, inbox: Inbox) -> None:
         """From now on the attempt's messages go to its inbox."""
         self._inboxes[inbox.key] = inbox

@@ -17,6 +17,7 @@ from common.errors import IncompatibleWorkerError, UnavailableError
 from common.net.server import open_channel
 from common.request import WorkerId
 from protos import worker_pb2, worker_pb2_grpc
+from router.departed import DepartedWorker, DepartedWorkers
 from router.planning.roster import Roster
 from router.refusals import Refusals, RefusedWorker
 from router.worker_handle import WorkerHandle
@@ -48,6 +49,7 @@ class Fleet:
         self._members: Mapping[str, bytes] | None = None
         self._payloads: dict[str, bytes] = {}
         self._refusals = Refusals(router_id)
+        self._departed = DepartedWorkers()
         self._tasks: list[asyncio.Task[None]] = []
         self.changed = asyncio.Event()
 
@@ -89,7 +91,7 @@ class Fleet:
             if gone and not self._handles[worker_id].attachment.connected:
                 logger.info("worker %s is no member any more", worker_id)
                 self._payloads.pop(worker_id, None)
-                await self._handles.pop(worker_id).close()
+                await self._remove(worker_id)
                 self.changed.set()
 
     def workers(self) -> list[WorkerHandle]:
@@ -106,6 +108,10 @@ class Fleet:
     def refused(self) -> list[RefusedWorker]:
         """Workers that were found but don't fit: with another model, say, or blocks of another size."""
         return self._refusals.all()
+
+    def departed(self) -> list[DepartedWorker]:
+        """Workers that were members not long ago."""
+        return self._departed.all()
 
     def find(self, worker_id: str) -> WorkerHandle | None:
         return self._handles.get(WorkerId(worker_id))
@@ -161,8 +167,12 @@ class Fleet:
         self._refusals.drop(worker_id)
         handle = self._handles.get(worker_id)
         if handle is not None and not handle.attachment.connected:
-            del self._handles[worker_id]
-            await handle.close()
+            await self._remove(worker_id)
+
+    async def _remove(self, worker_id: WorkerId) -> None:
+        handle = self._handles.pop(worker_id)
+        self._departed.add(handle.info, removed=handle.attachment.left)
+        await handle.close()
 
     async def _add(self, registration: worker_pb2.WorkerRegistration) -> None:
         info = self._admit(registration)
@@ -172,6 +182,7 @@ class Fleet:
             return
         if known is not None and known.attachment.connected:
             return  # its stream speaks for the incarnation that runs
+        self._departed.forget(info.worker_id)
         self._handles[info.worker_id] = WorkerHandle(info, self.router_id, self._roster, self.changed, self._admit)
         logger.info("worker %s (%s, %s) at %s", info.worker_id, info.role.value, info.model, info.address)
         self.changed.set()

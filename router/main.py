@@ -31,6 +31,7 @@ from router.conductor import Means
 from router.core import RouterCore
 from router.decision_log import DecisionLog
 from router.fleet import Fleet
+from router.fleet_metrics import FleetMetrics
 from router.gate import Gate
 from router.http import create_app, serve_http
 from router.index_view import IndexView
@@ -90,6 +91,7 @@ async def _serve(config: RouterConfig) -> int:
         books = Books()
         fleet = Fleet(router_id, model_name, books.roster)
         stack.push_async_callback(fleet.close)
+        metrics.registry.register(FleetMetrics(fleet))
         fleet.add_static(config.worker)
         tasks = VitalTasks(crash)
         lookup: PrefixLookup = NoIndex()
@@ -128,7 +130,13 @@ async def _serve(config: RouterConfig) -> int:
             metrics=metrics,
             gate=Gate(config.max_num_requests),
         )
-        readiness = Readiness(core, fleet, config.min_workers, announce=server.set_serving)
+        readiness = Readiness(
+            core,
+            fleet,
+            config.min_workers,
+            announce=server.set_serving,
+            probe_interval_s=config.probe_interval_s,
+        )
         tasks.start(_watch_index(lookup, metrics), "index state")
         stack.callback(tasks.cancel)
         started_s = time.monotonic()

@@ -77,9 +77,7 @@ class RouterMetrics:
             "slipstream_index_degraded", "1 while the prefix index does not answer", registry=registry
         )
         self._transfer_bytes = Counter("slipstream_transfer_bytes", "KV bytes sent between workers", registry=registry)
-        self._preemptions = Counter(
-            "slipstream_preemptions", "Times a worker handed a request back or recomputed it", registry=registry
-        )
+        self._preemptions = Counter("slipstream_preemptions", "Times a worker handed a request back", registry=registry)
 
     def request_started(self, command: GenerateCommand) -> None:
         if not command.canary:

@@ -33,6 +33,7 @@ class WorkerHandle:
         self.account = self._open_account(info)
         self.load_report = worker_pb2.LoadReport()
         self.since_s = time.monotonic()
+        self.answers = True  # whether the last probe through it came back
         self._changed = on_change
         self._admit = admit
         self.channel: grpc.aio.Channel = open_channel(info.address)
@@ -85,6 +86,7 @@ class WorkerHandle:
         if info.incarnation != self.info.incarnation:
             # It came back under its old address, with an empty cache and nothing to do.
             self.account = self._open_account(info)
+            self.answers = True
         self.account.info = info
         self.account.available = True
         self.account.doubtful = False

@@ -10,10 +10,12 @@ from common.config import (
     LOCAL_PREFILL_HELP,
     POLICIES,
     POLICY_HELP,
+    PROBE_HELP,
     EngineConfig,
     IndexConfig,
     Role,
     check_choice,
+    check_probe_interval,
     check_stride,
     setting,
 )
@@ -47,6 +49,7 @@ class ClusterConfig:
     policy: str = setting("prefix_aware", POLICY_HELP, choices=POLICIES)
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     lease_s: float = setting(10.0, LEASE_HELP)
+    probe_interval_s: float = setting(5.0, PROBE_HELP)
     router_drain_timeout_s: float = setting(5.0, "seconds after SIGTERM in which a router lets its answers end")
     start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
     log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")
@@ -65,6 +68,7 @@ class ClusterConfig:
         if self.grpc_port and self.http_port and abs(self.grpc_port - self.http_port) < self.routers:
             raise ConfigError("http_port", f"meets the gRPC ports, which count up from {self.grpc_port}")
         check_choice("policy", self.policy, POLICIES)
+        check_probe_interval(self.probe_interval_s)
         for engine in (self.engine, self.prefill_engine, self.decode_engine):
             if engine is not None:
                 check_stride(self.index, engine)

@@ -89,6 +89,7 @@ class ClusterPlan:
             min_workers=config.num_workers,
             policy=config.policy,
             max_local_prefill_tokens=config.max_local_prefill_tokens,
+            probe_interval_s=config.probe_interval_s,
             drain_timeout_s=config.router_drain_timeout_s,
         )
 

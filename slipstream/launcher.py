@@ -32,8 +32,10 @@ from slipstream.readiness import router_readiness
 
 POLL_INTERVAL_S = 0.02
 READINESS_INTERVAL_S = 0.1
-# Longer than a worker drains; a router has its own time to drain beside it.
+# Routers are stopped first, so that workers have nothing left to drain; a router has its own time beside it.
 STOP_GRACE_S = 15.0
+# Longer than a worker drains.
+RESTART_GRACE_S = 40.0
 CONFIG_ERROR_EXIT_CODE = 2
 SLIPSTREAM_PROGRAM = (sys.executable, "-m", "slipstream")
 
@@ -177,6 +179,19 @@ class Cluster:
         self._children[worker_id].send(signum)
         if signum == signal.SIGKILL:
             self._children[worker_id].kill()
+
+    def restart(self, name: str) -> None:
+        """Stops a process as its operator would, and starts it anew under its name. Returns when it serves.
+
+        Raises UnavailableError when it does not stop or start in time.
+        """
+        child = self._children[name]
+        child.send(signal.SIGTERM)
+        if not child.wait_until(time.monotonic() + RESTART_GRACE_S):
+            raise UnavailableError(f"{name} does not stop within {RESTART_GRACE_S:g} s")
+        del self._told[name]
+        self._children[name] = self._spawner.submit(Child, child.command, self.log_dir).result()
+        self._wait_serving(time.monotonic() + self.config.start_timeout_s)
 
     def newly_ended(self) -> list[Child]:
         """The processes that have ended since the last call."""

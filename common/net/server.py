@@ -12,6 +12,8 @@ from grpc_reflection.v1alpha import reflection
 from common.errors import ConfigError
 from common.net.interceptor import ErrorInterceptor
 
+# The health service's name for the process as a whole.
+ALIVE = ""
 MAX_MESSAGE_BYTES = 64 * 2**20
 # Whoever pings more often, is told to go away ("too_many_pings").
 MIN_PING_INTERVAL_MS = 5_000
@@ -57,12 +59,13 @@ class GrpcServer:
         reflection.enable_server_reflection(names, self.server)
         self._service_names = tuple(names)
         await self.set_serving(False)
+        await self._health.set(ALIVE, health_pb2.HealthCheckResponse.SERVING)
         await self.server.start()
 
     async def set_serving(self, serving: bool) -> None:
-        """Health, of the process ("") and of each service by its full name."""
+        """Health of each service by its full name. That of the process ("") says only that it lives."""
         kinds = health_pb2.HealthCheckResponse
-        for name in ("", *self._service_names):
+        for name in self._service_names:
             await self._health.set(name, kinds.SERVING if serving else kinds.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:

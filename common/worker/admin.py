@@ -74,6 +74,7 @@ class WorkerAdminServicer(admin_pb2_grpc.AdminServicer):
             num_free_blocks=books.num_free_blocks,
             num_used_blocks=books.num_used_blocks,
             num_quarantined_blocks=books.num_quarantined_blocks,
+            num_used_host_blocks=books.num_used_host_blocks,
             num_reservations=books.num_reservations,
             num_requests=books.num_requests,
         )

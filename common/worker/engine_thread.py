@@ -148,7 +148,12 @@ class EngineThread:
                 call.future.set_exception(call.error)
             else:
                 call.future.set_result(call.value)
-        self._on_report(report)
+        try:
+            self._on_report(report)
+        except Exception as error:
+            # What one request's data can do is kept to it further down: this report has reached only some.
+            logger.critical("a step's report can't be taken in", exc_info=error)
+            self._on_crash(error)
 
 
 def _carry_out(call: _Call[object], engine: Engine) -> None:

@@ -93,8 +93,9 @@ class Worker:
 
     @property
     def num_left(self) -> int:
-        """What the engine has not finished: requests in queue and batch, and reservations."""
-        return self._load.num_running + self._load.num_waiting + self._load.num_reservations
+        """What the engine has not finished: requests in queue and batch or swapped out, and reservations."""
+        load = self._load
+        return load.num_running + load.num_waiting + load.num_swapped + load.num_reservations
 
     async def give_back_waiting(self) -> None:
         """What has not begun goes back to its routers, which have it computed elsewhere."""
@@ -112,4 +113,6 @@ class Worker:
             self._publish(report.cache_events)
         for listener in self._listeners:
             listener.on_report(report)
-        self.hub.deliver(report.result.tokens, report.result.ends, self.load_report(), report.tallies)
+        result = report.result
+        for failed in self.hub.deliver(result.tokens, result.ends, self.load_report(), report.tallies):
+            self.cancel(LegKey(failed.request_id, failed.attempt), failed.choice_indices)

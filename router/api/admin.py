@@ -16,8 +16,10 @@ from protos import admin_pb2 as pb
 from protos import admin_pb2_grpc, layout_pb2
 from router.api.explain import encode_decision
 from router.decision_log import DecisionLog
+from router.departed import DepartedWorker
 from router.fleet import Fleet
 from router.worker_handle import WorkerHandle
+from router.worker_info import WorkerInfo
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -43,7 +45,7 @@ class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
         ]
         handles.sort(key=lambda handle: (handle.info.role, handle.info.worker_id))
         return pb.StatusResponse(
-            workers=[_status(handle) for handle in handles],
+            workers=[*map(_status, handles), *map(_departed_status, self._fleet.departed())],
             router=self._router_status(),
             refused_workers=[
                 pb.RefusedWorker(worker_id=worker.worker_id, address=worker.address or "", reason=worker.reason)
@@ -100,8 +102,18 @@ class RouterAdminServicer(admin_pb2_grpc.AdminServicer):
 
 
 def _status(handle: WorkerHandle) -> pb.WorkerStatus:
-    info = handle.info
-    state = layout_pb2.WORKER_STATE_DRAINING if info.draining else layout_pb2.WORKER_STATE_READY
+    status = _describe(handle.info, _state(handle))
+    status.reachable = handle.attachment.connected
+    status.load.CopyFrom(handle.load_report)
+    status.uptime_s = time.monotonic() - handle.since_s
+    return status
+
+
+def _departed_status(departed: DepartedWorker) -> pb.WorkerStatus:
+    return _describe(departed.info, _departed_state(removed=departed.removed))
+
+
+def _describe(info: WorkerInfo, state: layout_pb2.WorkerState) -> pb.WorkerStatus:
     return pb.WorkerStatus(
         worker_id=info.worker_id,
         incarnation=info.incarnation,
@@ -109,8 +121,19 @@ def _status(handle: WorkerHandle) -> pb.WorkerStatus:
         state=state,
         model=info.model,
         address=info.address,
-        reachable=handle.attachment.connected,
-        load=handle.load_report,
         backend=info.backend,
-        uptime_s=time.monotonic() - handle.since_s,
     )
+
+
+def _state(handle: WorkerHandle) -> layout_pb2.WorkerState:
+    if handle.attachment.left or handle.attachment.lost:
+        return _departed_state(removed=handle.attachment.left)
+    if handle.info.draining:
+        return layout_pb2.WORKER_STATE_DRAINING
+    if handle.account.doubtful or not handle.answers:
+        return layout_pb2.WORKER_STATE_NOT_READY
+    return layout_pb2.WORKER_STATE_READY
+
+
+def _departed_state(*, removed: bool) -> layout_pb2.WorkerState:
+    return layout_pb2.WORKER_STATE_REMOVED if removed else layout_pb2.WORKER_STATE_DEAD

@@ -122,3 +122,27 @@ async def test_a_message_that_can_t_be_read_costs_one_stream(fleet: Fleet) -> No
         assert await asyncio.wait_for(inbox.get(), TIMEOUT_S) == WorkerLost(worker_id=WorkerId("one"))
         await wait_for(lambda: "one" in usable(fleet))
         assert one.num_attached == 2
+
+
+async def test_who_was_a_member_is_remembered_until_it_is_one_again(fleet: Fleet) -> None:
+    async with scripted_worker("one", Role.DECODE) as one:
+        members = {"one": one.registration().SerializeToString()}
+        await fleet.set_members(members)
+        await wait_for(lambda: "one" in usable(fleet))
+        one.drain()
+        await wait_for(lambda: not usable(fleet))
+        one.takes_streams = False
+        one.drop_stream()
+        await wait_for(lambda: not fleet.workers()[0].attachment.connected)
+        assert fleet.departed() == []
+        await fleet.set_members({})
+        assert [(gone.info.worker_id, gone.removed) for gone in fleet.departed()] == [("one", True)]
+        one.draining, one.takes_streams = False, True
+        await fleet.set_members(members)
+        assert fleet.departed() == []
+        await wait_for(lambda: "one" in usable(fleet))
+        one.takes_streams = False
+        one.drop_stream()
+        await wait_for(lambda: not fleet.workers()[0].attachment.connected)
+        await fleet.set_members({})
+        assert [gone.removed for gone in fleet.departed()] == [False]

@@ -35,6 +35,7 @@ class ScriptedWorker(
         self.model = "model"
         self.draining = False
         self.num_ranks = 1
+        self.takes_streams = True
         self.block_size = 16
         self.num_attached = 0
         self.address = ""
@@ -67,10 +68,9 @@ class ScriptedWorker(
         end = worker_pb2.LegEnd(request_id=leg.request_id, attempt=leg.attempt, reason=reason, **fields)
         self._send(worker_pb2.StepOutput(ends=[end]))
 
-    def report_load(self) -> None:
-        self._send(
-            worker_pb2.StepOutput(load=worker_pb2.LoadReport(num_blocks=100, num_free_blocks=100, max_num_seqs=8))
-        )
+    def report_load(self, **fields: int) -> None:
+        load = worker_pb2.LoadReport(num_blocks=100, num_free_blocks=100, max_num_seqs=8, **fields)
+        self._send(worker_pb2.StepOutput(load=load))
 
     def drain(self) -> None:
         """Tells the router that this worker is stopping."""
@@ -109,6 +109,8 @@ class ScriptedWorker(
 
     async def Attach(self, request_iterator: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.read()
+        if not self.takes_streams:
+            return
         self.num_attached += 1
         self._outgoing = asyncio.Queue()
         self._send_hello()
