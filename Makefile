@@ -18,7 +18,8 @@ TRACE ?= ../shared/data/traces/mooncake_conversation.jsonl
 # Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
 ARGS ?=
 
-.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing soak client-gone overload wheel clean
+.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing bench-transfer \
+	soak client-gone overload wheel clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -72,6 +73,9 @@ bench-index: install  ## Measure the prefix index, with a verdict (half a minute
 bench-routing: install  ## Replay policies on TRACE and on real processes, with a verdict (20 minutes)
 	$(BIN)/python -m benchmarks.plan_cost
 	$(BIN)/python -m benchmarks.routing --trace $(TRACE) $(ARGS)
+
+bench-transfer: install  ## Measure how KV blocks move, with a verdict (3 minutes on an idle machine)
+	$(BIN)/python -m benchmarks.transfer $(ARGS)
 
 soak: install  ## 1,000 fake workers on one index for 10 minutes, with a verdict; ARGS="--seconds 120" for less
 	$(BIN)/python -m benchmarks.index_soak $(ARGS)

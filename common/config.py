@@ -15,6 +15,8 @@ from common.errors import ConfigError
 
 POLICIES = ("prefix_aware", "round_robin", "least_loaded", "power_of_two", "consistent_hash")
 ATTENTION_BACKENDS = ("auto", "torch")
+TRANSPORTS = ("shm", "island", "nixl", "grpc")
+CHECKSUMS = ("xxh3_64", "none")
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 # Texts that two configs share.
 POLICY_HELP = (
@@ -35,6 +37,12 @@ PROBE_HELP = (
 )
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+TLS_HELP = "folder with ca.crt, tls.crt and tls.key, or one that `slipstream certs` made; default: no TLS"
+API_KEYS_HELP = (
+    "TOML file of tenants, the hashes of their keys and their limits (docs/security.md), read again when it changes; "
+    "default: anyone may call who reaches the router"
+)
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[a-z]*)")
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -138,11 +146,57 @@ class IndexConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessConfig:
+    """What every serving process has, whatever it serves."""
+
+    tls_dir: str | None = setting(None, TLS_HELP)
+    log_level: str = setting("info", "the least that is logged", choices=LOG_LEVELS)
+
+    def __post_init__(self) -> None:
+        check_choice("log_level", self.log_level, LOG_LEVELS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferConfig:
+    """How KV blocks move between workers."""
+
+    kv_transports: tuple[str, ...] = setting(
+        ("shm", "island", "grpc"),
+        "what may carry KV blocks between workers, best first: shm (shared memory, on one host), island (torch "
+        "point-to-point, with --island), nixl (needs the extra of that name), and grpc, which the others fall back to",
+    )
+    kv_checksum: str = setting(
+        "xxh3_64",
+        "checksum of each KV block; none: blocks are sent, and taken, unchecked",
+        choices=CHECKSUMS,
+    )
+    shm_directory: str = setting(
+        "/dev/shm", "memory file system that workers of one host share; containers need it in common"
+    )
+    island: str | None = setting(
+        None, "name of the group of workers that may form point-to-point groups, a trusted network of few peers"
+    )
+    max_island_peers: int = setting(16, "peers of its island that a worker has point-to-point groups with at most")
+
+    def __post_init__(self) -> None:
+        for name in self.kv_transports:
+            check_choice("kv_transports", name, TRANSPORTS)
+        if "grpc" not in self.kv_transports:
+            raise ConfigError("kv_transports", "must contain grpc, which the others fall back to")
+        check_choice("kv_checksum", self.kv_checksum, CHECKSUMS)
+        _check_positive("max_island_peers", self.max_island_peers)
+        if self.island is not None and not NAMESPACE.fullmatch(self.island):
+            raise ConfigError("island", f"must be 1 to 64 of A-Z a-z 0-9 _ . -, is {self.island!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """A prefill or decode worker process."""
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     role: Role = field(
         default=Role.DECODE,
         metadata={
@@ -180,6 +234,7 @@ class RouterConfig:
     """A router process."""
 
     index: IndexConfig = field(default_factory=IndexConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     model: str = setting(
         "demo", "Hugging Face folder, .gguf file, hub id, or 'demo': read for its tokenizer and chat template"
     )
@@ -201,6 +256,7 @@ class RouterConfig:
     probe_interval_s: float = setting(5.0, PROBE_HELP)
     drain_timeout_s: float = setting(25.0, DRAIN_HELP)
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
+    api_keys: str | None = setting(None, API_KEYS_HELP)
 
     def __post_init__(self) -> None:
         _check_port("grpc_port", self.grpc_port)

@@ -10,6 +10,8 @@ class Status(StrEnum):
 
     CANCELLED = "CANCELLED"
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     NOT_FOUND = "NOT_FOUND"
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
@@ -55,6 +57,18 @@ class NotFoundError(SlipstreamError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
+
+
+class UnauthenticatedError(SlipstreamError):
+    """The caller did not say who it is, or nobody here knows it."""
+
+    status = Status.UNAUTHENTICATED
+
+
+class PermissionDeniedError(SlipstreamError):
+    """The caller is known, and what it asks for is not its to ask."""
+
+    status = Status.PERMISSION_DENIED
 
 
 class OverloadedError(SlipstreamError):

@@ -275,7 +275,21 @@ class LegEnd(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ..., push_ms: _Optional[float] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers", "num_swapped", "num_host_blocks", "num_free_host_blocks", "num_swap_outs", "swapped_out_blocks", "swapped_in_blocks")
+    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers", "num_swapped", "num_host_blocks", "num_free_host_blocks", "num_swap_outs", "swapped_out_blocks", "swapped_in_blocks", "sent_bytes_by_transport", "transport_fallbacks")
+    class SentBytesByTransportEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TransportFallbacksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +320,8 @@ class LoadReport(_message.Message):
     NUM_SWAP_OUTS_FIELD_NUMBER: _ClassVar[int]
     SWAPPED_OUT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     SWAPPED_IN_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_BY_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FALLBACKS_FIELD_NUMBER: _ClassVar[int]
     num_running: int
     num_waiting: int
     num_waiting_tokens: int
@@ -336,7 +352,9 @@ class LoadReport(_message.Message):
     num_swap_outs: int
     swapped_out_blocks: int
     swapped_in_blocks: int
-    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., prefix_query_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., received_blocks: _Optional[int] = ..., num_generated_tokens: _Optional[int] = ..., num_prefilled_tokens: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., num_running_tokens: _Optional[int] = ..., queue_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., num_submits_taken: _Optional[int] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., num_routers: _Optional[int] = ..., num_swapped: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_free_host_blocks: _Optional[int] = ..., num_swap_outs: _Optional[int] = ..., swapped_out_blocks: _Optional[int] = ..., swapped_in_blocks: _Optional[int] = ...) -> None: ...
+    sent_bytes_by_transport: _containers.ScalarMap[str, int]
+    transport_fallbacks: _containers.ScalarMap[str, int]
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., prefix_query_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., received_blocks: _Optional[int] = ..., num_generated_tokens: _Optional[int] = ..., num_prefilled_tokens: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., num_running_tokens: _Optional[int] = ..., queue_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., num_submits_taken: _Optional[int] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., num_routers: _Optional[int] = ..., num_swapped: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_free_host_blocks: _Optional[int] = ..., num_swap_outs: _Optional[int] = ..., swapped_out_blocks: _Optional[int] = ..., swapped_in_blocks: _Optional[int] = ..., sent_bytes_by_transport: _Optional[_Mapping[str, int]] = ..., transport_fallbacks: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class StepTimes(_message.Message):
     __slots__ = ("step_s", "prefill_token_s", "prefill_pair_s", "decode_request_s", "decode_kv_token_s", "num_steps")

@@ -57,7 +57,7 @@ class Admission:
             raise ModelNotFoundError(command.model, (self._model_name,))
         worker = self._fleet.reference()
         command.sampling.check_vocabulary(worker.vocab_size)
-        cache_salt = encode_salt("", command.cache_salt)
+        cache_salt = encode_salt("" if command.tenant is None else command.tenant.name, command.cache_salt)
         prompt = await self._prompts.read(command.prompt, worker, cache_salt)
         sampling = _completed(command.sampling, len(prompt.token_ids), worker.max_model_len)
         if command.resume_from is not None:

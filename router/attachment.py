@@ -15,6 +15,7 @@ import grpc
 
 from common.config import Role
 from common.errors import IncompatibleWorkerError
+from common.net.handshake import HandshakeLog
 from common.net.leg_codec import encode_leg
 from common.net.protocol import PROTOCOL_VERSION
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
@@ -71,6 +72,7 @@ class Attachment:
         stub_type = worker_pb2_grpc.PrefillWorkerStub if info.role is Role.PREFILL else worker_pb2_grpc.DecodeWorkerStub
         self._attach = stub_type(channel).Attach
         self._describe = worker_pb2_grpc.RegistrationStub(channel).Describe
+        self._handshakes = HandshakeLog(logger, f"worker {info.worker_id} at {info.address}")
         self._outgoing: asyncio.Queue[worker_pb2.AttachRequest] = asyncio.Queue()
         self._inboxes: dict[AttemptKey, Inbox] = {}
         self.connected = False
@@ -138,7 +140,7 @@ class Attachment:
                 await self._run_stream()
                 delay_s = RECONNECT_DELAY_S
             except grpc.aio.AioRpcError as error:
-                logger.debug("stream to %s: %s", self._worker_id, error.details())
+                self._handshakes.failed(error)
             except IncompatibleWorkerError as error:
                 logger.debug("stream to %s: %s", self._worker_id, error)  # the fleet has told it
             except AddressTakenError as error:
@@ -185,6 +187,7 @@ class Attachment:
             call.cancel()
 
     def _take_hello(self, hello: worker_pb2.WorkerRegistration) -> None:
+        self._handshakes.succeeded()
         self._on_hello(hello)
         self._draining = hello.state == layout_pb2.WORKER_STATE_DRAINING
         if self._draining:

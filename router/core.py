@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from common.errors import SlipstreamError
+from router.access.tenant_limits import TenantLease, TenantLimits
 from router.admission import Admission, AdmittedRequest
 from router.answer import Answer
 from router.conductor import Conductor, Means
@@ -30,6 +31,7 @@ class RouterCore:
         means: Means,
         metrics: RouterMetrics,
         gate: Gate,
+        limits: TenantLimits | None = None,
     ) -> None:
         self._model_name = model_name
         self._text = text
@@ -38,15 +40,17 @@ class RouterCore:
         self._means = means
         self._metrics = metrics
         self.gate = gate
+        self._limits = limits or TenantLimits()
         self._created_s = int(time.time())
 
     async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
         """See `Generator.generate`."""
         try:
             self._check_deadline(command)
-            self.gate.enter(resumed=command.resume_from is not None)
+            lease = self._enter(command)
         except SlipstreamError as error:
             self._observe(command, None, outcome_of(error))
+            self._metrics.observe_tenant(command.tenant, outcome_of(error), 0)
             raise
         self._metrics.request_started(command)
         answer = None
@@ -56,16 +60,20 @@ class RouterCore:
             async for beat in _beats_until(admitting, command.heartbeat_s):
                 yield beat
             request = admitting.result()
+            lease.charge(len(request.prompt_token_ids))
             answer = await self._begin(request)
             async for event in self._conduct(request, answer):
+                lease.charge(sum(len(choice.token_ids) for choice in event.choices))
                 yield event
             outcome = outcome_of(None, answer.choices[0].finish_reason)
         except Exception as error:
             outcome = outcome_of(error)
             raise
         finally:
+            lease.release()
             self.gate.leave()
             self._metrics.request_ended(command)
+            self._metrics.observe_tenant(command.tenant, outcome, lease.num_tokens)
             self._observe(command, answer if answer is not None and answer.finished else None, outcome)
 
     def models(self) -> Sequence[ModelCard]:
@@ -78,6 +86,15 @@ class RouterCore:
                 created_s=self._created_s,
             )
         ]
+
+    def _enter(self, command: GenerateCommand) -> TenantLease:
+        """A place among the router's and among the tenant's requests. Raises what `Gate` and `TenantLimits` raise."""
+        self.gate.enter(resumed=command.resume_from is not None)
+        try:
+            return self._limits.admit(command.tenant)
+        except SlipstreamError:
+            self.gate.leave()
+            raise
 
     def _check_deadline(self, command: GenerateCommand) -> None:
         """Before anything is done for a request: what is refused must be cheap when much is."""

@@ -14,7 +14,9 @@ from google.protobuf.message import DecodeError
 
 from common.config import Role
 from common.errors import IncompatibleWorkerError, UnavailableError
+from common.net.handshake import HandshakeLog
 from common.net.server import open_channel
+from common.net.tls import TlsIdentity
 from common.request import WorkerId
 from protos import worker_pb2, worker_pb2_grpc
 from router.departed import DepartedWorker, DepartedWorkers
@@ -39,7 +41,9 @@ class Fleet:
     broke are remembered for `recall_s`.
     """
 
-    def __init__(self, router_id: str, model: str, roster: Roster, *, recall_s: float = RECALL_S) -> None:
+    def __init__(
+        self, router_id: str, model: str, roster: Roster, *, tls: TlsIdentity | None = None, recall_s: float = RECALL_S
+    ) -> None:
         self.router_id = router_id
         self._model = model
         self._roster = roster
@@ -48,7 +52,8 @@ class Fleet:
         self._static_ids: set[WorkerId] = set()
         self._members: Mapping[str, bytes] | None = None
         self._payloads: dict[str, bytes] = {}
-        self._refusals = Refusals(router_id)
+        self._tls = tls
+        self._refusals = Refusals(router_id, tls)
         self._departed = DepartedWorkers()
         self._tasks: list[asyncio.Task[None]] = []
         self.changed = asyncio.Event()
@@ -97,6 +102,10 @@ class Fleet:
     def workers(self) -> list[WorkerHandle]:
         return list(self._handles.values())
 
+    def load_reports(self) -> dict[str, worker_pb2.LoadReport]:
+        """The last of each worker, by its id. In any thread."""
+        return {str(handle.info.worker_id): handle.load_report for handle in self.workers()}
+
     def usable(self, role: Role, exclude: frozenset[str] = frozenset()) -> list[WorkerHandle]:
         """Workers that can take a leg of this role now."""
         return [
@@ -140,8 +149,9 @@ class Fleet:
         await self._refusals.close()
 
     async def _describe(self, address: str) -> None:
-        async with open_channel(address) as channel:
+        async with open_channel(address, self._tls) as channel:
             stub = worker_pb2_grpc.RegistrationStub(channel)
+            handshakes = HandshakeLog(logger, f"worker at {address}")
             worker_id: WorkerId | None = None
             while True:
                 handle = None if worker_id is None else self._handles.get(worker_id)
@@ -154,7 +164,7 @@ class Fleet:
                         self._static_ids.add(worker_id)
                         await self._add(registration)
                     except grpc.aio.AioRpcError as error:
-                        logger.debug("worker at %s: %s", address, error.details())
+                        handshakes.failed(error)
                         if worker_id is not None:
                             self._refusals.drop(worker_id)
                     except IncompatibleWorkerError:
@@ -183,7 +193,9 @@ class Fleet:
         if known is not None and known.attachment.connected:
             return  # its stream speaks for the incarnation that runs
         self._departed.forget(info.worker_id)
-        self._handles[info.worker_id] = WorkerHandle(info, self.router_id, self._roster, self.changed, self._admit)
+        self._handles[info.worker_id] = WorkerHandle(
+            info, self.router_id, self._roster, self.changed, self._admit, self._tls
+        )
         logger.info("worker %s (%s, %s) at %s", info.worker_id, info.role.value, info.model, info.address)
         self.changed.set()
         if known is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from common.request import FinishReason, SamplingParams, TokenLogprob
+from router.access.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class ResumePoint:
 class GenerateCommand:
     """One request, as a front end decoded it. Durations are seconds; `deadline_s` counts from arrival.
 
+    `tenant` is whose key came with it; None where no keys are asked for.
     Of an answer that is silent for `heartbeat_s`, an empty event says that it is not forgotten; None: nothing does.
     """
 
@@ -80,6 +82,7 @@ class GenerateCommand:
     tpot_slo_s: float | None = None
     route: RouteHint = field(default_factory=RouteHint)
     cache_salt: str = ""
+    tenant: Tenant | None = None
     return_prompt_token_ids: bool = False
     heartbeat_s: float | None = None
     resume_from: ResumePoint | None = None

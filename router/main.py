@@ -18,11 +18,14 @@ import uvloop
 from common.checkpoint import resolve_model, served_name
 from common.config import RouterConfig
 from common.errors import SlipstreamError
+from common.index.tls_url import with_certificates
 from common.net.server import GrpcServer
 from common.request import SamplingParams
 from common.telemetry.logs import configure_logging
 from common.vital_tasks import VitalTasks
 from protos import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
+from router.access.access import Access
+from router.access.call_guard import CallGuard
 from router.admission import Admission
 from router.api.admin import RouterAdminServicer
 from router.api.inference import InferenceServicer
@@ -46,6 +49,7 @@ from router.request_planner import RequestPlanner
 from router.text import TextModel, TextWorkers
 from router.text.tokenizer_folder import DEFAULTED
 from router.waiting_room import WaitingRoom
+from router.worker_metrics import TransferCollector
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +58,7 @@ STOP_GRACE_S = 5.0
 
 def run(config: RouterConfig) -> int:
     """Runs until SIGTERM or SIGINT. The exit code: 0, or 1 after a message that says what to do."""
-    configure_logging(config.router_id or "router")
+    configure_logging(config.router_id or "router", config.process.log_level)
     try:
         return uvloop.run(_serve(config))
     except SlipstreamError as error:
@@ -74,7 +78,9 @@ async def _serve(config: RouterConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         # Told a second time, it waits for nobody any more.
         loop.add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
-    server = GrpcServer()
+    access = Access.from_config(config)
+    tls, guard = access.tls, CallGuard(access.authenticator)
+    server = GrpcServer(tls=tls, guard=guard, require_client_certificate=access.require_client_certificate)
     grpc_port = server.bind(config.host, config.grpc_port, field="grpc_port")
     # Workers tell routers apart by it, and two machines may listen on the same address, such as 0.0.0.0.
     router_id = config.router_id or f"router-{config.host}:{grpc_port}-{secrets.token_hex(4)}"
@@ -89,14 +95,17 @@ async def _serve(config: RouterConfig) -> int:
         background = Background()
         stack.push_async_callback(background.close)
         books = Books()
-        fleet = Fleet(router_id, model_name, books.roster)
+        fleet = Fleet(router_id, model_name, books.roster, tls=tls)
         stack.push_async_callback(fleet.close)
         metrics.registry.register(FleetMetrics(fleet))
         fleet.add_static(config.worker)
+        metrics.registry.register(TransferCollector(fleet.load_reports))
         tasks = VitalTasks(crash)
+        if access.book is not None:
+            tasks.start(access.book.watch(), "tenants")
         lookup: PrefixLookup = NoIndex()
         if config.index.index_url is not None:
-            lookup = view = IndexView(config.index, books.roster)
+            lookup = view = IndexView(with_certificates(config.index, tls), books.roster)
             stack.push_async_callback(view.close)
             view.start()
             tasks.start(view.watch(fleet), "members")
@@ -129,6 +138,7 @@ async def _serve(config: RouterConfig) -> int:
             ),
             metrics=metrics,
             gate=Gate(config.max_num_requests),
+            limits=access.limits,
         )
         readiness = Readiness(
             core,
@@ -151,16 +161,24 @@ async def _serve(config: RouterConfig) -> int:
                 version=version("slipstream"),
             )
 
-        inference = InferenceServicer(core, text.sampling_defaults)
+        inference = InferenceServicer(core, text.sampling_defaults, guard.tenant_of)
         inference_pb2_grpc.add_InferenceServicer_to_server(inference, server.server)
         admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, decisions, status), server.server)
         await server.start(["slipstream.v1.Inference", "slipstream.v1.Admin"])
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        app = create_app(core, text=text, metrics=metrics, readiness=readiness.why_not)
-        http = await serve_http(app, config.host, config.http_port)
+        app = create_app(
+            core,
+            text=text,
+            metrics=metrics,
+            readiness=readiness.why_not,
+            authenticator=access.authenticator,
+            limits=access.limits,
+        )
+        http = await serve_http(app, config.host, config.http_port, tls=tls)
         stack.push_async_callback(http.stop)
         tasks.start(readiness.run(), "readiness")
-        _tell_ready(router_id, f"{config.host}:{grpc_port}", f"http://{config.host}:{http.port}")
+        scheme = "http" if tls is None else "https"
+        _tell_ready(router_id, f"{config.host}:{grpc_port}", f"{scheme}://{config.host}:{http.port}")
         await stop.wait()
         if not failures:
             await _drain(readiness, core.gate, config.drain_timeout_s, hurry)

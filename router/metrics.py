@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from common.errors import SlipstreamError, Status
 from common.request import FinishReason
+from router.access.tenant import Tenant
 from router.generation import GenerateCommand, RouteTaken, Timings, Usage
 from router.planning.plan import Plan
 from router.planning.prefix_miss import PrefixMiss
@@ -79,6 +80,13 @@ class RouterMetrics:
         self._transfer_bytes = Counter("slipstream_transfer_bytes", "KV bytes sent between workers", registry=registry)
         self._preemptions = Counter("slipstream_preemptions", "Times a worker handed a request back", registry=registry)
 
+        self._tenant_requests = Counter(
+            "slipstream_tenant_requests", "Requests of a tenant that ended", ["tenant", "outcome"], registry=registry
+        )
+        self._tenant_tokens = Counter(
+            "slipstream_tenant_tokens", "Prompt and generated tokens of a tenant", ["tenant"], registry=registry
+        )
+
     def request_started(self, command: GenerateCommand) -> None:
         if not command.canary:
             self._active.inc()
@@ -113,6 +121,12 @@ class RouterMetrics:
         if route is not None:
             self._transfer_bytes.inc(route.transferred_bytes)
             self._preemptions.inc(route.preemptions)
+
+    def observe_tenant(self, tenant: Tenant | None, outcome: str, num_tokens: int) -> None:
+        """What a request that ended took of its tenant's tokens, whatever became of it. Nobody is not counted."""
+        if tenant is not None:
+            self._tenant_requests.labels(tenant=tenant.name, outcome=outcome).inc()
+            self._tenant_tokens.labels(tenant=tenant.name).inc(num_tokens)
 
     def count_retry(self, command: GenerateCommand, reason: str) -> None:
         """`reason`: a word from a small fixed set (worker_lost, preempted, …), never an id or a message."""

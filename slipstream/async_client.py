@@ -14,8 +14,8 @@ from protos import admin_pb2, inference_pb2
 from router.generation import ModelCard
 from slipstream import codec
 from slipstream.answer_progress import BrokenAnswerError
+from slipstream.caller import Caller
 from slipstream.connection import (
-    CHANNEL_OPTIONS,
     CONTROL_TIMEOUT_S,
     DEFAULT_RESUME_S,
     DEFAULT_SILENCE_S,
@@ -53,17 +53,21 @@ class AsyncClient:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         silence_s: float = DEFAULT_SILENCE_S,
         resume_s: float = DEFAULT_RESUME_S,
+        tls_dir: str | None = None,
+        api_key: str | None = None,
     ) -> None:
         """`target` is host:port of a router's gRPC API, several as a list or with commas between them.
 
         Seconds: `timeout_s` may one call take; after `silence_s` without a sign of life a router is given up; a begun
-        answer looks for `resume_s` for a router that goes on with it, 0 not at all. Raises ValueError when a target is
-        not host:port.
+        answer looks for `resume_s` for a router that goes on with it, 0 not at all. `tls_dir` is a folder with the
+        fleet's ca.crt, and with tls.crt and tls.key where routers ask for certificates; None: no TLS. Raises ValueError
+        when a target is not host:port, ConfigError when the folder can't be used.
         """
         self._targets = Targets(target)
         self._timeout_s = timeout_s
         self._silence_s = silence_s
         self._resume_s = resume_s
+        self._caller = Caller.of(tls_dir=tls_dir, api_key=api_key)
         self._links = [self._open(address) for address in self._targets.addresses]
 
     async def __aenter__(self) -> AsyncClient:
@@ -132,11 +136,11 @@ class AsyncClient:
         return codec.decode_integrity(await self._call(lambda link: link.admin.CheckIntegrity, request))
 
     async def _stream(self, request: inference_pb2.GenerateRequest) -> AsyncIterator[GenerationDelta]:
-        pursuit = self._pursue(request)
+        pursuit, metadata = self._pursue(request), self._caller.metadata
         while True:
             attempt = pursuit.begin()
             link = self._take(attempt.index)
-            call: Any = link.inference.Generate(attempt.request, timeout=attempt.timeout_s)
+            call: Any = link.inference.Generate(attempt.request, timeout=attempt.timeout_s, metadata=metadata)
             address = self._targets.addresses[attempt.index]
             try:
                 while (response := await self._read(call)) is not grpc.aio.EOF:
@@ -176,7 +180,8 @@ class AsyncClient:
             tried.add(index)
             link = self._take(index)
             try:
-                answer = await method(link)(request, timeout=min(self._timeout_s, CONTROL_TIMEOUT_S))
+                timeout_s = min(self._timeout_s, CONTROL_TIMEOUT_S)
+                answer = await method(link)(request, timeout=timeout_s, metadata=self._caller.metadata)
                 self._targets.note_answer(index)
                 return answer
             except grpc.aio.AioRpcError as error:
@@ -199,7 +204,7 @@ class AsyncClient:
         )
 
     def _open(self, address: str) -> RouterLink[grpc.aio.Channel]:
-        return RouterLink(grpc.aio.insecure_channel(address, CHANNEL_OPTIONS))
+        return RouterLink(self._caller.open_async(address))
 
     def _take(self, index: int) -> RouterLink[grpc.aio.Channel]:
         link = self._links[index]

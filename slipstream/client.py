@@ -15,8 +15,8 @@ from protos import admin_pb2, inference_pb2
 from router.generation import ModelCard
 from slipstream import codec
 from slipstream.answer_progress import BrokenAnswerError
+from slipstream.caller import Caller
 from slipstream.connection import (
-    CHANNEL_OPTIONS,
     CONTROL_TIMEOUT_S,
     DEFAULT_RESUME_S,
     DEFAULT_SILENCE_S,
@@ -55,12 +55,15 @@ class Client:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         silence_s: float = DEFAULT_SILENCE_S,
         resume_s: float = DEFAULT_RESUME_S,
+        tls_dir: str | None = None,
+        api_key: str | None = None,
     ) -> None:
         """`target` is host:port of a router's gRPC API, several as a list or with commas between them.
 
         Seconds: `timeout_s` may one call take; after `silence_s` without a sign of life a router is given up; a begun
-        answer looks for `resume_s` for a router that goes on with it, 0 not at all. Raises ValueError when a target is
-        not host:port.
+        answer looks for `resume_s` for a router that goes on with it, 0 not at all. `tls_dir` is a folder with the
+        fleet's ca.crt, and with tls.crt and tls.key where routers ask for certificates; None: no TLS. Raises ValueError
+        when a target is not host:port, ConfigError when the folder can't be used.
         """
         self._targets = Targets(target)
         self._timeout_s = timeout_s
@@ -68,6 +71,7 @@ class Client:
         self._resume_s = resume_s
         self._watch = SilenceWatch(silence_s)
         self._lock = threading.Lock()
+        self._caller = Caller.of(tls_dir=tls_dir, api_key=api_key)
         self._links = [self._open(address) for address in self._targets.addresses]
 
     def __enter__(self) -> Client:
@@ -131,11 +135,13 @@ class Client:
         return codec.decode_integrity(self._call(lambda link: link.admin.CheckIntegrity, request))
 
     def _stream(self, request: inference_pb2.GenerateRequest) -> Iterator[GenerationDelta]:
-        pursuit = self._pursue(request)
+        pursuit, metadata = self._pursue(request), self._caller.metadata
         while True:
             attempt = pursuit.begin()
             link = self._take(attempt.index)
-            watched = self._watch.add(link.inference.Generate(attempt.request, timeout=attempt.timeout_s))
+            watched = self._watch.add(
+                link.inference.Generate(attempt.request, timeout=attempt.timeout_s, metadata=metadata)
+            )
             try:
                 for response in watched:
                     delta = pursuit.take(response)
@@ -168,7 +174,8 @@ class Client:
             tried.add(index)
             link = self._take(index)
             try:
-                answer = method(link)(request, timeout=min(self._timeout_s, CONTROL_TIMEOUT_S))
+                timeout_s = min(self._timeout_s, CONTROL_TIMEOUT_S)
+                answer = method(link)(request, timeout=timeout_s, metadata=self._caller.metadata)
                 self._targets.note_answer(index)
                 return answer
             except grpc.RpcError as error:
@@ -191,7 +198,7 @@ class Client:
         )
 
     def _open(self, address: str) -> RouterLink[grpc.Channel]:
-        return RouterLink(grpc.insecure_channel(address, CHANNEL_OPTIONS))
+        return RouterLink(self._caller.open(address))
 
     def _take(self, index: int) -> RouterLink[grpc.Channel]:
         with self._lock:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from common.config import (
+    API_KEYS_HELP,
     LEASE_HELP,
     LOCAL_PREFILL_HELP,
     POLICIES,
@@ -13,7 +14,9 @@ from common.config import (
     PROBE_HELP,
     EngineConfig,
     IndexConfig,
+    ProcessConfig,
     Role,
+    TransferConfig,
     check_choice,
     check_probe_interval,
     check_stride,
@@ -30,6 +33,8 @@ class ClusterConfig:
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     # For programs: other settings for the workers of one role. None: `engine`.
     prefill_engine: EngineConfig | None = None
     decode_engine: EngineConfig | None = None
@@ -52,6 +57,7 @@ class ClusterConfig:
     probe_interval_s: float = setting(5.0, PROBE_HELP)
     router_drain_timeout_s: float = setting(5.0, "seconds after SIGTERM in which a router lets its answers end")
     start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
+    api_keys: str | None = setting(None, API_KEYS_HELP)
     log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from common.errors import InvalidRequestError, NotFoundError, SlipstreamError, UnavailableError
+from common.net.handshake import explain_handshake
 from common.net.status import FIELD_KEY, RETRY_AFTER_MS_KEY, error_from_status
 
 DEFAULT_TARGET = "127.0.0.1:50051"
@@ -57,6 +58,10 @@ class RouterUnreachableError(UnavailableError):
     """There is no connection to a router, or it broke."""
 
 
+class HandshakeError(RouterUnreachableError):
+    """A router is there, and the two can't agree on TLS."""
+
+
 class RouterSilentError(UnavailableError):
     """A router is connected and says nothing: it is frozen, or the connection leads nowhere any more."""
 
@@ -70,6 +75,8 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
     code, details = _code(error), call.details() or ""
     metadata = {str(key): _text(value) for key, value in call.trailing_metadata() or ()}
     if code is grpc.StatusCode.UNAVAILABLE:
+        if (explained := explain_handshake(details)) is not None:
+            return HandshakeError(f"{address}: {explained}")
         failure = _connection_failure(details)
         if failure is not None:
             return RouterUnreachableError(f"{address}: {failure}")
@@ -88,6 +95,8 @@ def none_answers(refusals: Sequence[SlipstreamError]) -> SlipstreamError:
         if isinstance(refused, NotFoundError):
             return refused  # those that answer don't know it
     message = "; ".join(str(refused) for refused in refusals)
+    if any(isinstance(refused, HandshakeError) for refused in refusals):
+        return HandshakeError(message)
     if all(isinstance(refused, RouterUnreachableError) for refused in refusals):
         return RouterUnreachableError(message)
     return UnavailableError(message)

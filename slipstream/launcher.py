@@ -24,6 +24,9 @@ from common.checkpoint import resolve_model
 from common.config import Role
 from common.errors import ConfigError, UnavailableError
 from common.index.server import EmbeddedIndexServer
+from common.net.peer_role import PeerRole
+from common.net.tls import TlsIdentity
+from slipstream.access_check import check_identity
 from slipstream.child import Child, stop_all
 from slipstream.cluster_config import ClusterConfig
 from slipstream.cluster_plan import ClusterPlan
@@ -78,6 +81,7 @@ class Cluster:
         self._told: dict[str, Mapping[str, Any]] = {}
         self._reported: set[str] = set()
         self._index: EmbeddedIndexServer | None = None
+        self._tls: TlsIdentity | None = None
         # The kernel ends a tethered child with the *thread* that started it: this one lives as long as the cluster,
         # whatever thread calls start().
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster-spawner")
@@ -101,6 +105,7 @@ class Cluster:
         deadline_s = time.monotonic() + self.config.start_timeout_s
         try:
             check_surroundings(self.config)
+            self._tls = check_identity(self.config.process, PeerRole.ROUTER)
             self._log_dir = self._make_log_dir()
             self._prepare_models()
             if self.index_url is None:
@@ -153,7 +158,7 @@ class Cluster:
 
     @property
     def http_urls(self) -> list[str]:
-        """http://host:port of each router's HTTP API."""
+        """http://host:port of each router's HTTP API, https with TLS."""
         return [str(self._told[name]["http_url"]) for name in self.router_names]
 
     @property
@@ -181,7 +186,7 @@ class Cluster:
             self._children[worker_id].kill()
 
     def restart(self, name: str) -> None:
-        """Stops a process as its operator would, and starts it anew under its name. Returns when it serves.
+        """Stops a process as its operator would, and starts it anew under its name. Returns when every router is ready.
 
         Raises UnavailableError when it does not stop or start in time.
         """
@@ -191,7 +196,9 @@ class Cluster:
             raise UnavailableError(f"{name} does not stop within {RESTART_GRACE_S:g} s")
         del self._told[name]
         self._children[name] = self._spawner.submit(Child, child.command, self.log_dir).result()
-        self._wait_serving(time.monotonic() + self.config.start_timeout_s)
+        deadline_s = time.monotonic() + self.config.start_timeout_s
+        self._wait_serving(deadline_s)
+        self._wait_ready(deadline_s)
 
     def newly_ended(self) -> list[Child]:
         """The processes that have ended since the last call."""
@@ -245,7 +252,7 @@ class Cluster:
 
     def _wait_ready(self, deadline_s: float) -> None:
         for name, url in zip(self.router_names, self.http_urls, strict=True):
-            while (reason := router_readiness(url)) is not None:
+            while (reason := router_readiness(url, self._tls)) is not None:
                 self._check_alive()
                 if time.monotonic() > deadline_s:
                     raise self._too_late(self._children[name], f"is not ready ({reason})")

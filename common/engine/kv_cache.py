@@ -49,6 +49,15 @@ class KVCache:
         array: npt.NDArray[np.uint8] = self._slab(group_id, block_id).cpu().numpy()
         return array
 
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All memory that blocks lie in: [any number of blocks, bytes_per_block] uint8 each."""
+        return tuple(raw for raw in (*self._bytes, *self._host_bytes) if raw.numel())
+
+    def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
+        """[bytes_per_block] uint8: a view, on the device or, of a block of the host pool, on the CPU."""
+        return self._slab(group_id, block_id)
+
     def write_block_bytes(
         self, group_id: int, block_id: int, data: bytes | memoryview | npt.NDArray[np.uint8], offset: int = 0
     ) -> None:

@@ -59,7 +59,7 @@ class AttachSession:
         self._registration = registration
 
     async def run(self, context: Context) -> None:
-        """Raises InvalidRequestError or IncompatibleWorkerError when the hello is wrong."""
+        """Raises InvalidRequestError or IncompatibleWorkerError when the hello is wrong, DecodeError for no message."""
         first = await context.read()
         if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
             raise InvalidRequestError("hello", "must be the stream's first message")
@@ -91,6 +91,9 @@ class AttachSession:
                 task.cancel()
             self._end(stream)
             await asyncio.gather(*tasks, return_exceptions=True)
+        reading = tasks[0]
+        if not reading.cancelled():
+            reading.result()
 
     def _end(self, stream: RouterStream) -> None:
         orphans = self._hub.detach(stream)

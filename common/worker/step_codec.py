@@ -70,4 +70,6 @@ def encode_load(load: Load, counters: TransferCounters) -> pb.LoadReport:
         sent_blocks=counters.sent_blocks,
         received_bytes=counters.received_bytes,
         received_blocks=counters.received_blocks,
+        sent_bytes_by_transport=counters.sent_bytes_by_transport,
+        transport_fallbacks=counters.fallbacks,
     )

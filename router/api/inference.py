@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from common.net.sampling_codec import (
 from common.request import SamplingParams
 from protos import inference_pb2 as pb
 from protos import inference_pb2_grpc
+from router.access.tenant import Tenant
 from router.answer import MAX_UNREAD_S
 from router.generation import (
     ChatPrompt,
@@ -43,14 +44,20 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
-    """`sampling_defaults`: the model's own, for what a caller leaves open."""
+    """`sampling_defaults`: the model's own, for what a caller leaves open. `tenant_of`: whose a call is."""
 
-    def __init__(self, generator: Generator, sampling_defaults: SamplingParams = NEUTRAL) -> None:
+    def __init__(
+        self,
+        generator: Generator,
+        sampling_defaults: SamplingParams = NEUTRAL,
+        tenant_of: Callable[[Context], Tenant | None] = lambda context: None,
+    ) -> None:
+        self._tenant_of = tenant_of
         self._generator = generator
         self._sampling_defaults = sampling_defaults
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
-        command = _decode(request, context.time_remaining(), self._sampling_defaults)
+        command = _decode(request, context.time_remaining(), self._sampling_defaults, tenant=self._tenant_of(context))
         events = self._generator.generate(command)
         try:
             async for event in events:
@@ -85,7 +92,11 @@ async def _close(events: AsyncIterator[GenerateEvent]) -> None:
 
 
 def _decode(
-    request: pb.GenerateRequest, time_remaining_s: float | None, sampling_defaults: SamplingParams
+    request: pb.GenerateRequest,
+    time_remaining_s: float | None,
+    sampling_defaults: SamplingParams,
+    *,
+    tenant: Tenant | None,
 ) -> GenerateCommand:
     deadlines_s = [time_remaining_s] if time_remaining_s is not None else []
     if request.HasField("deadline_ms"):
@@ -106,6 +117,7 @@ def _decode(
             exclude=tuple(request.route.exclude),
         ),
         cache_salt=request.cache_salt,
+        tenant=tenant,
         return_prompt_token_ids=request.return_prompt_token_ids,
         heartbeat_s=max(request.heartbeat_ms / 1000, MIN_HEARTBEAT_S) if request.HasField("heartbeat_ms") else None,
         resume_from=_decode_resume_point(request.resume_from) if request.HasField("resume_from") else None,

@@ -51,9 +51,9 @@ def status(sources: Sources, as_json: bool, watch: float | None) -> int:
       slipstream status --target 10.0.0.1:50051 --watch 2
     """
     config = read_settings(ClientConfig, sources)
-    from slipstream.client import Client
+    from slipstream.commands.opening import open_client
 
-    with reaching_a_router(), Client(config.target, timeout_s=config.timeout_s) as client:
+    with reaching_a_router(), open_client(config) as client:
         while True:
             fleet = client.status()
             _print(fleet, as_json)

@@ -78,3 +78,14 @@ def test_kinds_that_are_not_built_are_refused() -> None:
     spec = tiny_spec(8, kind=KVCacheKind.LATENT)
     with pytest.raises(UnsupportedModelError, match="latent"):
         KVCache(spec=spec, num_blocks=1, device=torch.device("cpu"))
+
+
+def test_every_block_lies_in_a_tensor_that_transports_can_register() -> None:
+    cache = make_cache(num_host_blocks=2)
+    assert [len(raw) for raw in cache.tensors] == [5, 5, 2, 2]
+    for block_id in (4, 5, 6):  # the device's last, the host's both
+        block = cache.block_tensor(0, block_id)
+        block.fill_(block_id)
+        assert (cache.block_bytes(0, block_id) == block_id).all()
+        assert any(raw.data_ptr() <= block.data_ptr() < raw.data_ptr() + raw.numel() for raw in cache.tensors)
+    assert [len(raw) for raw in make_cache().tensors] == [5, 5]
