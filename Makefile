@@ -18,8 +18,7 @@ TRACE ?= ../shared/data/traces/mooncake_conversation.jsonl
 # Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
 ARGS ?=
 
-.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing bench-transfer \
-	soak client-gone overload wheel clean
+.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing bench-transfer soak client-gone overload wheel clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
