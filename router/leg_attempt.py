@@ -273,6 +273,13 @@ class LegAttempt:
             choice_index=choice_index,
         )
 
+    def _note_cached_blocks(self, end: LegEnded) -> None:
+        """What decode held when its blocks were mapped late: Reserve could only foretell it."""
+        if self._decode is not None and self._reservation is not None and not self._reservation.HasField("map"):
+            num_tokens = len(self._leg.prompt_token_ids) + len(self._leg.output_token_ids)
+            num_blocks = -(-num_tokens // self._decode.info.block_size)
+            self._answer.decode_cached_blocks = num_blocks - end.num_sent_blocks
+
     def _commit(self) -> None:
         self._committed = True
         self._booking.committed(time.monotonic())
@@ -286,6 +293,7 @@ class LegAttempt:
             case EndReason.HANDED_OVER:
                 if self._moved is None:
                     self._answer.note_hand_over(end)
+                    self._note_cached_blocks(end)
                 if self._decode is not None:
                     self._decode.account.note_transfer(end.num_sent_bytes, end.push_s)
                 self._commit()

@@ -74,6 +74,8 @@ class Readiness:
 
     def why_not(self) -> str | None:
         """Why the service is not ready; None when it is."""
+        if self._draining:
+            return "draining"
         return None if self.ready else self.reason
 
     async def drain(self) -> None:
@@ -95,8 +97,7 @@ class Readiness:
             await asyncio.sleep(INTERVAL_S)
 
     async def _set_ready(self, ready: bool, reason: str) -> None:
-        if self._draining:
-            ready, reason = False, "draining"
+        ready = ready and not self._draining
         self.reason = reason
         if ready != self.ready:
             self.ready = ready

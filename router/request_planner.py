@@ -98,7 +98,7 @@ class RequestPlanner:
         )
         if plan is not None and num_done_tokens == 0:
             left_s = None if request.deadline_s is None else request.deadline_s - now_s
-            check_deadline(plan, left_s=left_s, num_wanted_tokens=request.sampling.least_tokens)
+            check_deadline(plan, left_s=left_s, num_wanted_tokens=max(1, request.sampling.min_tokens))
         return plan
 
     async def plan_move(

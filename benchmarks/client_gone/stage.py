@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -89,7 +90,9 @@ class Fleet:
             calls = [stub.Generate(request([900 + number], max_tokens=1500)) for number in range(max_num_seqs)]
             self._wait(lambda now: now.decode.num_running == max_num_seqs)
         elif stage is Stage.RESERVED:
-            calls = [stub.Generate(request([700 + number % 97 for number in range(3 * prompt_tokens)], max_tokens=2))]
+            # Another prompt each time: nothing of it is cached.
+            prompt = [random.randrange(300, 1000) for _ in range(3 * prompt_tokens)]
+            calls = [stub.Generate(request(prompt, max_tokens=2))]
             self._wait(lambda now: now.prefill.num_running == 1)
         else:
             calls = []

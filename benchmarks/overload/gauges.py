@@ -30,6 +30,7 @@ class Gauges:
     """Reads once a second until closed. Owned by one event loop."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self._router_names = set(cluster.router_names)
         names = [*cluster.router_names, *(worker.id for worker in cluster.workers)]
         self._processes = {name: psutil.Process(cluster.child(name).pid) for name in names}
         self._channel = grpc.aio.insecure_channel(cluster.grpc_addresses[0])
@@ -41,6 +42,13 @@ class Gauges:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._channel.close()
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds used so far, by kind of process; `self` is this one."""
+        used_s = {"workers": 0.0, "routers": 0.0, "self": sum(psutil.Process().cpu_times()[:2])}
+        for name, process in self._processes.items():
+            used_s["routers" if name in self._router_names else "workers"] += sum(process.cpu_times()[:2])
+        return used_s
 
     async def read(self) -> Reading:
         status = await self._admin.Status(admin_pb2.StatusRequest(), timeout=30)

@@ -44,15 +44,17 @@ class Offered:
     """What became of the requests of one phase that began at `began_s` and offered for `seconds`."""
 
     def __init__(self, workload: Workload, began_s: float, seconds: float, outcomes: Sequence[Outcome]) -> None:
-        self._workload = workload
+        self.workload = workload
         self.began_s = began_s
         self.seconds = seconds
         self.outcomes = outcomes
 
-    @property
-    def goodput(self) -> float:
-        """Requests answered within their deadline, per second of the phase, by when they were sent."""
-        return sum(self.is_good(one) for one in self.outcomes) / self.seconds
+    def goodput(self, skip_s: float) -> float:
+        """Answers within the deadline that came in the phase, per second, but for its first seconds: then the pipeline
+        fills. What comes after its end is not counted, or a short phase could work off a queue at leisure."""
+        begin_s, end_s = self.began_s + skip_s, self.began_s + self.seconds
+        num_good = sum(self.is_good(one) and begin_s < one.ended_s <= end_s for one in self.outcomes)
+        return num_good / (self.seconds - skip_s)
 
     @property
     def offered_per_s(self) -> float:
@@ -63,7 +65,7 @@ class Offered:
         return Counter(one.status or "answered" for one in self.outcomes)
 
     def is_good(self, one: Outcome) -> bool:
-        return not one.status and one.took_s <= self._workload.deadline_s
+        return not one.status and one.took_s <= self.workload.deadline_s
 
     def after(self, seconds: float) -> list[Outcome]:
         """What was sent later than this in the phase."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from common.engine.engine import Engine
+from common.engine.results import Load
 from common.errors import OverloadedError, SlipstreamError
 from common.kv.cache_event import CacheEvent
 from common.net.silence import speaking_interval_s
@@ -44,7 +45,7 @@ class Worker:
     ) -> None:
         self.hub = AttachHub()
         self.counters = TransferCounters()
-        self.engine = EngineThread(engine, on_report=self._on_report, on_crash=on_crash)
+        self.engine = EngineThread(engine, on_report=self._on_report, on_crash=on_crash, on_load=self._on_load)
         self.draining = False
         self._publish = publish
         self._listeners: list[ReportListener] = []
@@ -103,6 +104,10 @@ class Worker:
             self.hub.send_end(leg.key, rejection(leg.key, OverloadedError("this worker is draining")))
             for listener in self._listeners:
                 listener.on_given_back(leg.key)
+
+    def _on_load(self, load: Load, tallies: Mapping[str, int]) -> None:
+        self._load = load
+        self._tallies = tallies
 
     def _on_report(self, report: StepReport) -> None:
         self._load = report.load

@@ -9,7 +9,7 @@ from router.planning.plan import Plan
 def check_deadline(plan: Plan, *, left_s: float | None, num_wanted_tokens: int) -> None:
     """Raises OverloadedError with a hint when even the least that the request asks for is foretold to come late.
 
-    `num_wanted_tokens` is that least.
+    `num_wanted_tokens` is that least: its `min_tokens`, or one.
     """
     if left_s is None or plan.predicted_ttft_s is None:
         return

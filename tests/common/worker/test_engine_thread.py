@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -69,4 +70,15 @@ async def test_a_report_that_can_not_be_taken_in_ends_the_process_instead_of_hal
     await thread.call(lambda engine: engine.cancel(RequestId("nobody")))
     async with asyncio.timeout(TIMEOUT_S):
         assert str(await crashed) == "half delivered"
+    await thread.stop()
+
+
+async def test_a_call_does_not_wait_for_the_step_that_follows_it() -> None:
+    thread, host = await start(lambda report: None, lambda error: None)
+    may_step = threading.Event()
+    host.runner.before_execute = lambda scheduled: may_step.wait(TIMEOUT_S)
+    submitted = thread.call(lambda engine: engine.submit(make_leg(range(8))))
+    async with asyncio.timeout(TIMEOUT_S / 2):
+        await submitted
+    may_step.set()
     await thread.stop()
