@@ -51,9 +51,10 @@ class IndexView:
             expected={worker_id: depth.speculative_points for worker_id, depth in current.items()},
         )
 
-    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int) -> None:
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int, life_s: float) -> None:
         """See PrefixLookup. A shard that does not take it costs siblings at other routers their hit, no more."""
-        await self._lookup.speculate(WorkerRef(worker.worker_id, worker.incarnation), point_keys, first=first)
+        ref = WorkerRef(worker.worker_id, worker.incarnation)
+        await self._lookup.speculate(ref, point_keys, first=first, life_s=life_s)
 
     def _is_current(self, holder: WorkerRef) -> bool:
         """What an earlier life of a worker held says nothing of the one that this router is attached to."""

@@ -32,8 +32,11 @@ class PrefixLookup(Protocol):
         """Who holds how much of a prompt with these points."""
         ...
 
-    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int) -> None:
-        """Tells other routers that the worker will hold these points soon: a prompt's from index `first` on."""
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int, life_s: float) -> None:
+        """Tells other routers that the worker will hold these points soon: a prompt's from index `first` on.
+
+        They believe it for `life_s`, 15 s at most.
+        """
         ...
 
 
@@ -45,5 +48,5 @@ class NoIndex:
     async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> PrefixDepths:
         return PrefixDepths()
 
-    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int) -> None:
+    async def speculate(self, worker: WorkerInfo, point_keys: Sequence[BlockKey], first: int, life_s: float) -> None:
         pass  # there is nobody to tell

@@ -22,6 +22,7 @@ from router.planning.planner import Planner
 from router.planning.prefix_history import PrefixHistory
 from router.planning.prefix_miss import explain_miss
 from router.planning.reachability import check_reachable
+from router.planning.speculation import speculation_s
 from router.prefix_lookup import PrefixLookup
 
 # The home of a prompt in the hash ring is that of so many of its first points: deep enough to tell prompts apart that
@@ -131,7 +132,7 @@ class RequestPlanner:
         new_points = request.point_keys[first : first + MAX_SPECULATED_POINTS]
         account = self._books.roster.find(worker_id)
         if new_points and account is not None and account.load.num_routers > 1:
-            self._background.start(self._lookup.speculate(account.info, new_points, first))
+            self._background.start(self._lookup.speculate(account.info, new_points, first, speculation_s(plan)))
         return booking
 
     def check_reachable(self, request: AdmittedRequest) -> None:

@@ -3,8 +3,8 @@
 Plain arithmetic: no torch, no numpy, no wire types.
 """
 
-from common.cost.map_time import is_time_to_map
+from common.cost.map_time import map_in_s
 from common.cost.step_time_fit import StepTimeFit
 from common.cost.step_times import UNMEASURED, DecodeWork, PrefillWork, StepTimes
 
-__all__ = ["UNMEASURED", "DecodeWork", "PrefillWork", "StepTimeFit", "StepTimes", "is_time_to_map"]
+__all__ = ["UNMEASURED", "DecodeWork", "PrefillWork", "StepTimeFit", "StepTimes", "map_in_s"]

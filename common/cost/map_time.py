@@ -6,16 +6,21 @@ from common.cost.step_times import StepTimes
 
 # Asked for earlier than the transfer needs by this factor: rates waver, and the last chunk should hide the most.
 MARGIN = 1.25
+# The answer waits for a round trip, and for the step that decode is in.
+ANSWER_S = 0.03
 
 
-def is_time_to_map(
-    *, num_tokens: int, num_computed_tokens: int, chunk_tokens: int, times: StepTimes, transfer_s: float
-) -> bool:
-    """Whether what is left to compute after the next chunk takes no longer than moving the prompt's blocks.
+def map_in_s(
+    *, num_tokens: int, num_computed_tokens: int, chunk_tokens: int, times: StepTimes, token_transfer_s: float
+) -> float:
+    """Seconds until the last moment at which the transfer still hides behind computing; 0: it is time.
 
-    Judged once a chunk, so that is the last moment at which the transfer can still hide behind computing.
+    Only what is computed before the last chunk can hide: the chunk itself is sent when nothing is left to compute.
+    Judge it anew with each chunk, since prompts that share steps take longer.
     """
-    num_later = num_tokens - num_computed_tokens - chunk_tokens
-    if num_later <= 0:
-        return True
-    return times.prefill_s(num_later, num_tokens - num_later, chunk_tokens) <= MARGIN * transfer_s
+    num_left = num_tokens - num_computed_tokens
+    if num_left <= 0:
+        return 0.0
+    num_hidden_tokens = num_tokens - (num_left % chunk_tokens or chunk_tokens)
+    left_s = times.prefill_s(num_left, num_computed_tokens, chunk_tokens)
+    return max(0.0, left_s - MARGIN * num_hidden_tokens * token_transfer_s - ANSWER_S)

@@ -46,6 +46,7 @@ class Departures:
         self._lease_s = lease_s
         self._open: dict[LegKey, Departure] = {}
         self._leases: dict[LegKey, Lease] = {}
+        self._asking: dict[LegKey, asyncio.TimerHandle] = {}
         worker.add_listener(self)
 
     @property
@@ -69,7 +70,8 @@ class Departures:
             lease_s=self._lease_s,
         )
         if target.maps is None:
-            self._timing.watch(key, len(leg.prompt_token_ids) + len(leg.output_token_ids))
+            num_tokens = len(leg.prompt_token_ids) + len(leg.output_token_ids)
+            self._timing.watch(key, num_tokens, leg.expected_cached_tokens)
         return departure
 
     def give_up(self, key: LegKey, reason: str) -> None:
@@ -82,8 +84,8 @@ class Departures:
         result = report.result
         for blocks in result.computed:
             self._take_blocks(blocks)
-        for key in self._timing.due(report):
-            self._open[key].ask_map()
+        for key, wait_s in self._timing.due(report):
+            self._ask_map_in(key, wait_s)
         for done in result.handed_over:
             departure = self._open.get(LegKey(done.request_id, done.attempt))
             if departure is not None:
@@ -121,6 +123,24 @@ class Departures:
             departure.computed(blocks)
             self._timing.computed(key, blocks)
 
+    def _ask_map_in(self, key: LegKey, wait_s: float) -> None:
+        """In place of what an earlier report said."""
+        self._stop_timer(key)
+        if wait_s:
+            self._asking[key] = asyncio.get_running_loop().call_later(wait_s, self._ask_map, key)
+        else:
+            self._ask_map(key)
+
+    def _ask_map(self, key: LegKey) -> None:
+        self._stop_timer(key)
+        self._timing.forget(key)
+        self._open[key].ask_map()
+
+    def _stop_timer(self, key: LegKey) -> None:
+        timer = self._asking.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
     def _choices_ended(self, key: LegKey, choice_indices: tuple[int, ...]) -> None:
         departure = self._open.get(key)
         if departure is not None:
@@ -130,6 +150,7 @@ class Departures:
         key = departure.key
         del self._open[key]
         self._timing.forget(key)
+        self._stop_timer(key)
         counters = self._worker.counters
         counters.sent_bytes += departure.num_sent_bytes
         counters.sent_blocks += departure.num_sent_blocks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from common.config import EngineConfig, Role
+from common.errors import ConfigError
 from slipstream.cluster_config import ClusterConfig
 from slipstream.commands.interrupt import sigterm_as_interrupt
 from slipstream.commands.settings_command import read_settings, settings_command
@@ -45,6 +47,7 @@ def profile(sources: Sources, output: Path, rounds: int, transfer_bytes_per_s: f
       slipstream profile llama.json --model /models/llama-3.2-1b --max-num-batched-tokens 4096
     """
     engine = read_settings(EngineConfig, sources)
+    _check_writable(output)
     from slipstream.client import Client
     from slipstream.commands.progress import StartProgress
     from slipstream.launcher import Cluster
@@ -63,6 +66,12 @@ def profile(sources: Sources, output: Path, rounds: int, transfer_bytes_per_s: f
     output.write_text(json.dumps(_document(measured, model, transfer_bytes_per_s), indent=2) + "\n")
     click.echo(f"{output}: {measured.backend}, {model}; prefill foretold within {measured.prefill_error:.0%} (median)")
     return 0
+
+
+def _check_writable(path: Path) -> None:
+    """Before minutes of measuring. Raises ConfigError."""
+    if not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError("output", f"{path} can't be written")
 
 
 def _document(measured: MeasuredWorker, model: str, transfer_bytes_per_s: float) -> dict[str, object]:

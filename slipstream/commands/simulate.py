@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,37 @@ if TYPE_CHECKING:
     from slipstream.simulator.simulation import Scenario
 
 MAX_WIDTH = 1000
+
+
+class Number(click.FloatRange):
+    """A finite one: click takes nan for within any range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
+
+
 COUNT = click.IntRange(min=1)
-ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
-SHARE = click.FloatRange(min=0, max=1)
+# Of workers: as many as a machine of this size can hold books about.
+NUM_WORKERS = click.IntRange(min=1, max=100_000)
+ABOVE_ZERO = Number(min=0, min_open=True)
+SHARE = Number(min=0, max=1)
 
 
 @click.command(short_help="Replay a trace of requests on a simulated fleet.")
 @click.argument("trace")
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help="routing policy; repeatable, or 'all'")
-@click.option("--prefill", type=COUNT, default=8, show_default=True, help="prefill workers")
-@click.option("--decode", type=COUNT, help="decode workers [default: as many as prefill workers]")
-@click.option("--routers", type=COUNT, default=1, show_default=True, help="routers, each with books of its own")
+@click.option("--prefill", type=NUM_WORKERS, default=8, show_default=True, help="prefill workers")
+@click.option("--decode", type=NUM_WORKERS, help="decode workers [default: as many as prefill workers]")
+@click.option(
+    "--routers",
+    type=click.IntRange(min=1, max=1000),
+    default=1,
+    show_default=True,
+    help="routers, each with books of its own",
+)
 @click.option("--profile", metavar="NAME|FILE", help="what a worker is like [default: h100-llama-3.1-8b]")
 @click.option("--cache", metavar="BLOCKS", help="'infinite', or blocks per prefill worker [default: by the profile]")
 @click.option("--block-size", type=COUNT, help="tokens per block, for a CSV that doesn't say")
@@ -38,9 +59,12 @@ SHARE = click.FloatRange(min=0, max=1)
 @click.option("--tpot-slo-ms", type=ABOVE_ZERO, help="a good answer's time per further token at most")
 @click.option("--index-delay-fraction", type=SHARE, default=0.0, show_default=True, help="share of late index writes")
 @click.option("--index-delay", type=ABOVE_ZERO, default=2.0, show_default=True, help="seconds by which they are late")
-@click.option("--guess-life", type=ABOVE_ZERO, default=2.0, show_default=True, help="seconds that a guess is shared")
+@click.option("--guess-life", type=ABOVE_ZERO, help="seconds that routers share a guess [default: by queue and prompt]")
 @click.option("--report-submits", is_flag=True, help="workers report their load at each submit, not only after steps")
-@click.option("--kill-every", type=ABOVE_ZERO, metavar="SECONDS", help="another prefill worker dies every so often")
+@click.option("--map-at-once", is_flag=True, help="decode gives all blocks their places when a request is planned")
+@click.option(
+    "--kill-every", type=Number(min=0.01), metavar="SECONDS", help="another prefill worker dies every so often"
+)
 @click.option("--down-for", type=ABOVE_ZERO, default=10.0, show_default=True, help="seconds until it is back, empty")
 @click.option("--seed", type=int, default=0, show_default=True, help="the same seed gives the same run")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object")
@@ -49,7 +73,7 @@ SHARE = click.FloatRange(min=0, max=1)
 @click.option("--attainment", type=SHARE, default=0.9, show_default=True, help="--plan: share of good answers")
 @click.option("--prefill-cost", type=ABOVE_ZERO, default=1.0, show_default=True, help="--plan: of one worker")
 @click.option("--decode-cost", type=ABOVE_ZERO, default=1.0, show_default=True, help="--plan: of one worker")
-@click.option("--max-workers", type=COUNT, default=256, show_default=True, help="--plan: of one role")
+@click.option("--max-workers", type=NUM_WORKERS, default=256, show_default=True, help="--plan: of one role")
 def simulate(trace: str, policies: tuple[str, ...], as_json: bool, png: Path | None, plan: bool, **options: Any) -> int:
     """Replay TRACE on modelled workers, through the router's own planning.
 
@@ -68,6 +92,8 @@ def simulate(trace: str, policies: tuple[str, ...], as_json: bool, png: Path | N
 
     if options["utilization"] is not None and options["time_scale"] is not None:
         raise click.UsageError("--utilization and --time-scale both scale arrivals: give one of them")
+    if plan and png is not None:
+        raise click.UsageError("--plan draws no chart: leave --png out")
     names = COMPARED_POLICY_NAMES if "all" in policies else tuple(dict.fromkeys(policies)) or ("prefix_aware",)
     traffic_options = TrafficOptions(
         source=trace,
@@ -118,6 +144,7 @@ def _scenario(options: dict[str, Any], traffic: Any) -> Scenario:
         slo=Slo(ttft_s=_seconds(options["ttft_slo_ms"]), tpot_s=_seconds(options["tpot_slo_ms"])),
         deaths=None if kill_every_s is None else Deaths(every_s=kill_every_s, down_s=options["down_for"]),
         seed=options["seed"],
+        maps_late=not options["map_at_once"],
     )
 
 

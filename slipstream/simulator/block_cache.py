@@ -48,6 +48,14 @@ class BlockCache:
                 return index
         return len(keys)
 
+    def num_idle(self, keys: Iterable[int]) -> int:
+        """How many of these are held and in no use: free, until they are taken again."""
+        return sum(1 for key in keys if key in self._idle)
+
+    def num_own(self, keys: Iterable[int]) -> int:
+        """How many of these have no other user than the one that asks."""
+        return sum(1 for key in keys if self._used[key] == 1)
+
     def try_take(self, keys: Sequence[int], num_more: int) -> int | None:
         """Room for a prompt and `num_more` blocks; the leading ones that are held are used as they are.
 
@@ -55,8 +63,7 @@ class BlockCache:
         """
         num_held = self.num_leading(keys)
         num_new = len(keys) - num_held + num_more
-        num_idle_held = sum(1 for key in keys[:num_held] if key in self._idle)
-        if num_new > self.num_free - num_idle_held:
+        if num_new > self.num_free - self.num_idle(keys[:num_held]):
             return None
         for key in keys[:num_held]:
             self._use(key)

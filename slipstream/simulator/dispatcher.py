@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from common.cost import map_in_s
 from common.request import WorkerId
+from router.planning.late_map import map_after_s
 from router.planning.plan import PlanKind
 from router.policy import Ranked
 from slipstream.simulator.decode_worker import SimulatedDecodeWorker
@@ -28,8 +30,12 @@ class Network:
     kv_bytes_per_token: float
 
 
+# Where workers die faster than they compute a prompt, no attempt would ever be the last.
+MOST_ATTEMPTS = 100
+
+
 class Dispatcher:
-    """A request ends exactly once: answered, or rejected because no worker could ever hold it."""
+    """A request ends exactly once: answered, or rejected because no worker could ever hold it or live to answer it."""
 
     def __init__(
         self,
@@ -39,6 +45,8 @@ class Dispatcher:
         fleet: SimulatedFleet,
         measurements: Measurements,
         ended: Callable[[], None],
+        *,
+        maps_late: bool,
     ) -> None:
         self._events = events
         self._network = network
@@ -46,6 +54,7 @@ class Dispatcher:
         self._fleet = fleet
         self._measurements = measurements
         self._ended = ended
+        self._maps_late = maps_late
         self._waiting: list[deque[Job]] = [deque() for _ in routers]
         self._number = 0
 
@@ -69,20 +78,42 @@ class Dispatcher:
         """The worker that had these is gone: they are planned again, before those that wait for the first time."""
         for job in jobs:
             job.attempt += 1
+            job.num_looks += 1
             self._routers[job.router_index].settle(job)
             if job.decode is not None:
                 job.decode.cancel(job)
             job.prefill = job.decode = None
             self._measurements.num_lost += 1
-            if not self._try_place(job):
+            if job.attempt >= MOST_ATTEMPTS:
+                self._measurements.reject()
+                self._ended()
+            elif not self._try_place(job):
                 self._wait(job)
 
     def began(self, job: Job) -> None:
-        """Prefill starts: what it found in its cache is sent at once."""
-        self._transfer(job, 0, job.num_computed_tokens)
+        """Prefill starts: what it found in its cache can be sent at once."""
+        self.chunk_done(job)
 
-    def chunk_done(self, job: Job, num_tokens_before: int) -> None:
-        self._transfer(job, num_tokens_before, job.num_computed_tokens)
+    def chunk_done(self, job: Job) -> None:
+        """Asks for the places of its blocks when it is time to, and sends what is computed and has one."""
+        if job.decode is None:
+            return
+        if job.mapped_s is not None:
+            self._transfer(job)
+        elif not job.has_asked:
+            wait_s = self._map_in_s(job)
+            job.num_looks += 1
+            if wait_s:
+                self._events.at(self._events.now_s + wait_s, self._ask_in_time, job, job.num_looks)
+            else:
+                self._ask_map(job)
+
+    def mapped(self, job: Job) -> None:
+        """Decode has blocks for a job that waited for them."""
+        job.transferred_s = self._events.now_s + self._network.submit_s
+        self._transfer(job)
+        if not job.num_remaining_tokens:
+            self._events.at(job.transferred_s, self._hand_over, job, job.attempt)
 
     def prompt_done(self, job: Job) -> None:
         """The first token is out; decode goes on when all KV has arrived."""
@@ -90,7 +121,8 @@ class Dispatcher:
         self._routers[job.router_index].settle(job)
         if job.first_token_s is None:
             job.first_token_s = now_s
-        self._events.at(job.transferred_s, self._hand_over, job, job.attempt)
+        if job.decode is None or job.mapped_s is not None:
+            self._events.at(job.transferred_s, self._hand_over, job, job.attempt)
 
     def answer_done(self, job: Job) -> None:
         self._finish(job)
@@ -104,23 +136,25 @@ class Dispatcher:
         plan = router.plan(job, self._events.now_s)
         if plan is None or plan.kind is PlanKind.LOCAL:
             return False
+        worker = self._fleet.prefill(plan.computing.candidate.worker_id)
         if plan.kind is PlanKind.SPLIT:
-            job.decode = self._reserve(job, plan.decode)
+            job.decode = self._reserve(job, plan.decode, map_after_s(plan, worker.info) if self._maps_late else None)
             if job.decode is None:
                 return False
             # The answer to a reservation carries the worker's load.
             router.take_report(job.decode, job.decode.load(), self._events.now_s)
-        worker = self._fleet.prefill(plan.computing.candidate.worker_id)
         job.prefill = worker
+        job.has_asked = False
+        job.num_sent_tokens = 0
         job.transferred_s = 0.0
         router.send(job, plan, worker)
         self._events.at(self._events.now_s + self._network.submit_s, self._submit, job, worker, job.attempt)
         return True
 
-    def _reserve(self, job: Job, ranked: Sequence[Ranked]) -> SimulatedDecodeWorker | None:
+    def _reserve(self, job: Job, ranked: Sequence[Ranked], map_after_s: float | None) -> SimulatedDecodeWorker | None:
         for one in ranked:
             worker = self._fleet.decode(WorkerId(one.candidate.worker_id))
-            if worker.try_reserve(job):
+            if worker.try_reserve(job, map_after_s):
                 return worker
             self._measurements.num_refusals += 1
         return None
@@ -133,15 +167,38 @@ class Dispatcher:
         else:
             worker.submit(job)
 
-    def _transfer(self, job: Job, start: int, end: int) -> None:
-        """Sends these tokens' KV, but for blocks that decode held when it was reserved."""
-        if job.decode is None or job.prefill is None:
-            return
-        start = max(start, min(job.num_decode_held * job.prefill.info.block_size, job.request.num_tokens))
+    def _map_in_s(self, job: Job) -> float:
+        assert job.prefill is not None
+        return map_in_s(
+            num_tokens=job.request.num_tokens,
+            num_computed_tokens=job.num_computed_tokens,
+            chunk_tokens=job.prefill.info.chunk_tokens,
+            times=job.prefill.times,
+            token_transfer_s=self._network.kv_bytes_per_token / self._network.transfer_bytes_per_s,
+        )
+
+    def _ask_in_time(self, job: Job, look: int) -> None:
+        if look == job.num_looks:
+            self._ask_map(job)
+
+    def _ask_map(self, job: Job) -> None:
+        assert job.decode is not None
+        job.has_asked = True
+        job.num_looks += 1
+        if job.decode.try_map(job):
+            job.transferred_s = self._events.now_s + 2 * self._network.submit_s
+            self._transfer(job)
+
+    def _transfer(self, job: Job) -> None:
+        """Sends the KV that is computed and was not sent yet, but for blocks that decode held when it was mapped."""
+        assert job.prefill is not None and job.decode is not None
+        start = max(job.num_sent_tokens, job.num_decode_held * job.prefill.info.block_size)
+        end = job.num_computed_tokens
         if start >= end:
             return
         num_bytes = (end - start) * self._network.kv_bytes_per_token
-        begin_s = max(self._events.now_s, job.prefill.link_free_s, job.decode.link_free_s)
+        begin_s = max(self._events.now_s, job.transferred_s, job.prefill.link_free_s, job.decode.link_free_s)
+        job.num_sent_tokens = end
         job.transferred_s = begin_s + num_bytes / self._network.transfer_bytes_per_s
         job.prefill.link_free_s = job.decode.link_free_s = job.transferred_s
         self._measurements.num_transferred_bytes += num_bytes

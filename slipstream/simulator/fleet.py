@@ -88,6 +88,7 @@ class SimulatedFleet:
     def kill(self, worker_id: WorkerId) -> list[Job]:
         """Ends a life; returns the jobs that it had."""
         worker = self._prefill[worker_id]
+        assert not worker.dead
         lost = worker.kill()
         self.ended_lives.append(worker)
         self._store.retire(worker.slot, worker.cache)

@@ -36,10 +36,18 @@ class Job:
     num_prefill_blocks: int = 0
     num_hit_blocks: int = 0
     first_token_s: float | None = None
-    # At decode. Blocks of the prompt that were held when it was reserved, and those in use.
+    # At decode. When its blocks are expected to be asked for, and when it got them; blocks of the prompt that were held
+    # then, and those in use.
     decode: SimulatedDecodeWorker | None = None
+    map_at_s: float = 0.0
+    mapped_s: float | None = None
     num_decode_held: int = 0
     num_decode_blocks: int = 0
+    # On the way. How often it was judged when to ask for places; tokens given to the transfer, and when the last of
+    # them will have arrived.
+    has_asked: bool = False
+    num_looks: int = 0
+    num_sent_tokens: int = 0
     transferred_s: float = 0.0
 
     @property

@@ -50,7 +50,7 @@ class Measurements:
         return self.num_answered + self.num_rejected - self.num_good
 
     def reject(self) -> None:
-        """A request that no worker could ever hold."""
+        """A request that no worker could ever hold, or lived to answer."""
         self.num_rejected += 1
 
     def add(self, job: Job, now_s: float, hand_over_s: float | None) -> None:

@@ -17,10 +17,10 @@ from slipstream.simulator.warm_up import warmed_up_fit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillEvents:
-    """Who is told. `chunk_done` with the job's computed tokens before the chunk, `step_done` after all else."""
+    """Who is told; `step_done` after all else."""
 
     began: Callable[[Job], None]
-    chunk_done: Callable[[Job, int], None]
+    chunk_done: Callable[[Job], None]
     prompt_done: Callable[[Job], None]
     step_done: Callable[[SimulatedPrefillWorker], None]
     submit_taken: Callable[[SimulatedPrefillWorker], None]
@@ -170,7 +170,6 @@ class SimulatedPrefillWorker:
         self._start_step()
 
     def _advance(self, job: Job, size: int) -> None:
-        before = job.num_computed_tokens
         job.num_computed_tokens += size
         ids = job.request.block_ids
         done = job.num_remaining_tokens == 0
@@ -178,7 +177,7 @@ class SimulatedPrefillWorker:
         if num_blocks > job.num_prefill_blocks:
             self.cache.store(ids[job.num_prefill_blocks : num_blocks])
             job.num_prefill_blocks = num_blocks
-        self._listener.chunk_done(job, before)
+        self._listener.chunk_done(job)
         if done:
             self._running.remove(job)
             self._handing_over[job.number] = job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +18,16 @@ MOST_DECODED = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexDelays:
-    """Seconds from a worker's event until routers see it, and from a router's guess until others do."""
+    """Seconds from a worker's event until routers see it, and from a router's guess until others do.
+
+    Those believe it for as long as the product's routers would, or for `guess_life_s`.
+    """
 
     write_s: float = 0.01
     late_fraction: float = 0.0
     late_s: float = 2.0
     guess_s: float = 0.005
-    guess_life_s: float = 2.0
+    guess_life_s: float | None = None
 
 
 class HolderSets:
@@ -91,8 +95,9 @@ class PrefixStore:
         self._decoded: dict[int, list[WorkerId]] = {}
         self._held = HolderSets()
         self._guesses = GuessedHolders()
-        self._entering: deque[tuple[float, int, Sequence[int]]] = deque()
-        self._leaving: deque[tuple[float, int, Sequence[int]]] = deque()
+        self._entering: deque[tuple[float, float, int, Sequence[int]]] = deque()
+        self._leaving: list[tuple[float, int, int, Sequence[int]]] = []
+        self._number = 0
 
     def register(self, worker_id: WorkerId) -> int:
         """A slot for a new life of a worker."""
@@ -117,9 +122,11 @@ class PrefixStore:
                 self._events.now_s + (delays.late_s if late else delays.write_s), self._write, slot, keys, cache
             )
 
-    def guess(self, slot: int, keys: Sequence[int]) -> None:
+    def guess(self, slot: int, keys: Sequence[int], life_s: float) -> None:
         """A router gives these blocks to a worker to compute. Others see it a moment later, and for a while."""
-        self._entering.append((self._events.now_s + self._delays.guess_s, slot, keys))
+        delays = self._delays
+        life_s = life_s if delays.guess_life_s is None else delays.guess_life_s
+        self._entering.append((self._events.now_s + delays.guess_s, life_s, slot, keys))
 
     def depths(self, keys: Sequence[int], own: GuessedHolders) -> dict[WorkerId, int]:
         """Tokens held from the prompt's start, by worker; `own` are the asking router's guesses."""
@@ -159,11 +166,12 @@ class PrefixStore:
     def _pass_guesses(self) -> None:
         now_s = self._events.now_s
         while self._entering and self._entering[0][0] <= now_s:
-            entered_s, slot, keys = self._entering.popleft()
+            entered_s, life_s, slot, keys = self._entering.popleft()
             self._guesses.add(slot, keys)
-            self._leaving.append((entered_s + self._delays.guess_life_s, slot, keys))
+            self._number += 1
+            heapq.heappush(self._leaving, (entered_s + life_s, self._number, slot, keys))
         while self._leaving and self._leaving[0][0] <= now_s:
-            _, slot, keys = self._leaving.popleft()
+            _, _, slot, keys = heapq.heappop(self._leaving)
             self._guesses.remove(slot, keys)
 
 

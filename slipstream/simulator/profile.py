@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -15,6 +16,7 @@ from common.errors import ConfigError
 from slipstream.simulator.step_model import LinearModel, RooflineModel, StepModel
 
 DEFAULT_PROFILE = "h100-llama-3.1-8b"
+WHOLE_NUMBERS = ("kv_capacity_tokens", "chunk_tokens", "max_num_seqs")
 NUMBERS = ("kv_capacity_tokens", "kv_bytes_per_token", "chunk_tokens", "max_num_seqs", "transfer_bytes_per_s")
 
 
@@ -43,7 +45,10 @@ def load_profile(name: str) -> Profile:
     if name in profile_names():
         text = (resources.files("slipstream.simulator") / "profiles" / f"{name}.json").read_text(encoding="utf-8")
     elif Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("profile", f"{name} can't be read: {error}") from None
     else:
         raise ConfigError("profile", f"must be a file or one of {', '.join(profile_names())}, is {name!r}")
     try:
@@ -105,6 +110,8 @@ def _fields(build: Callable[..., Any], values: Any, place: str, shared: Mapping[
 
 def _number(document: Mapping[str, Any], field: str, name: str) -> float:
     value = document.get(field)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ConfigError("profile", f"{name}: {field}: must be a number above 0, is {value!r}")
+    if field in WHOLE_NUMBERS and value != int(value):
+        raise ConfigError("profile", f"{name}: {field}: must be a whole number, is {value!r}")
     return value

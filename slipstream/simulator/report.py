@@ -30,6 +30,7 @@ def figures(outcome: Outcome, offered: OfferedLoad) -> Figures:
         "offered_utilization": offered.utilization(len(outcome.prefill_busy_s)),
         "prefill_utilization": sum(outcome.prefill_busy_s) / len(outcome.prefill_busy_s) / duration_s,
         "decode_utilization": decode_busy_s / max(1, len(outcome.decode_busy_s)) / duration_s,
+        "decode_waiting_share": _share(sum(outcome.decode_waiting_token_s), sum(outcome.decode_kv_token_s)),
         "decode_batch_mean": sum(outcome.decode_requests_s) / decode_busy_s if decode_busy_s else 0.0,
         **_distribution("ttft", measured.ttft_s),
         **_distribution("tpot", measured.tpot_s),
@@ -41,6 +42,7 @@ def figures(outcome: Outcome, offered: OfferedLoad) -> Figures:
         "output_tokens_per_s": measured.num_new_tokens / duration_s,
         "transferred_bytes": round(measured.num_transferred_bytes),
         "num_refusals": measured.num_refusals,
+        "num_owed_maps": outcome.num_owed_maps,
         "num_lost_attempts": measured.num_lost,
         "duration_s": outcome.duration_s,
     }
@@ -57,3 +59,7 @@ def _distribution(name: str, values: array[float]) -> Figures:
 def _busiest_over_mean(values: Sequence[float] | Sequence[int]) -> float:
     total = sum(values)
     return max(values) / (total / len(values)) if total else 1.0
+
+
+def _share(part: float, rest: float) -> float:
+    return part / (part + rest) if part + rest else 0.0

@@ -8,6 +8,7 @@ import struct
 from router.planning.plan import Plan, PlanRequest
 from router.planning.planner import Planner, PlannerSettings
 from router.planning.roster import Roster
+from router.planning.speculation import speculation_s
 from router.planning.worker_account import WorkerAccount
 from router.policy import Policy
 from router.worker_info import WorkerInfo, WorkerLoad
@@ -81,7 +82,7 @@ class SimulatedRouter:
         job.num_guessed_from = candidate.num_cached_tokens // worker.info.block_size
         keys = job.request.block_ids[job.num_guessed_from :]
         self._guesses.add(worker.slot, keys)
-        self._store.guess(worker.slot, keys)
+        self._store.guess(worker.slot, keys, speculation_s(plan))
 
     def settle(self, job: Job) -> None:
         """The first token is here, or the attempt is lost. Idempotent."""

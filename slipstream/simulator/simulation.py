@@ -30,7 +30,10 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """All that a run depends on beside the trace and the policy."""
+    """All that a run depends on beside the trace and the policy.
+
+    Without `maps_late`, decode gives every prompt's blocks their places when it is planned.
+    """
 
     fleet: FleetPlan
     profile: Profile
@@ -40,6 +43,7 @@ class Scenario:
     deaths: Deaths | None = None
     seed: int = 0
     submit_s: float = 0.0005
+    maps_late: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,9 @@ class Outcome:
     prefill_tokens: list[int]
     decode_busy_s: list[float]
     decode_requests_s: list[float]
+    decode_kv_token_s: list[float]
+    decode_waiting_token_s: list[float]  # of prompts that held blocks and could not be decoded from yet
+    num_owed_maps: int
     duration_s: float  # until the last answer
 
 
@@ -75,7 +82,13 @@ class Simulation:
             kv_bytes_per_token=scenario.profile.kv_bytes_per_token,
         )
         self._dispatcher = Dispatcher(
-            self._events, network, routers, self._fleet, self._measurements, self._request_ended
+            self._events,
+            network,
+            routers,
+            self._fleet,
+            self._measurements,
+            self._request_ended,
+            maps_late=scenario.maps_late,
         )
         self._num_open = 0
         self._more = True
@@ -94,7 +107,7 @@ class Simulation:
                 step_done=fleet.report,
                 submit_taken=fleet.report_submit,
             ),
-            DecodeEvents(answer_done=dispatcher.answer_done, changed=fleet.report),
+            DecodeEvents(answer_done=dispatcher.answer_done, mapped=dispatcher.mapped, changed=fleet.report),
         )
         events.at(TICK_S, self._tick)
         if self._scenario.deaths is not None:
@@ -136,10 +149,12 @@ class Simulation:
             return
         self._num_deaths += 1
         worker_id = WorkerId(f"prefill-{(self._num_deaths - 1) % self._scenario.fleet.num_prefill}")
-        lost = self._fleet.kill(worker_id)
         now_s = self._events.now_s
-        self._events.at(now_s + deaths.down_s, self._return, worker_id, self._num_deaths + 1)
         self._events.at(now_s + deaths.every_s, self._kill_next)
+        if self._fleet.prefill(worker_id).dead:
+            return
+        lost = self._fleet.kill(worker_id)
+        self._events.at(now_s + deaths.down_s, self._return, worker_id, self._num_deaths + 1)
         self._dispatcher.lose(lost)
 
     def _return(self, worker_id: WorkerId, incarnation: int) -> None:
@@ -160,5 +175,8 @@ class Simulation:
             prefill_tokens=list(tokens.values()),
             decode_busy_s=[worker.busy_s for worker in self._fleet.decode_workers],
             decode_requests_s=[worker.num_requests_s for worker in self._fleet.decode_workers],
+            decode_kv_token_s=[worker.num_kv_token_s for worker in self._fleet.decode_workers],
+            decode_waiting_token_s=[worker.desk.waiting_token_s for worker in self._fleet.decode_workers],
+            num_owed_maps=sum(worker.desk.num_owed_maps for worker in self._fleet.decode_workers),
             duration_s=self._measurements.last_end_s,
         )

@@ -17,6 +17,17 @@ from slipstream.simulator.trace import TraceRequest, num_blocks_of
 PREFIX = "synthetic:"
 # Of lengths: their logarithm's standard deviation.
 SPREAD = 0.5
+# What more would be is a slip of the pen, and fill the memory before it shows.
+MOST = {
+    "prefixes": 1_000_000,
+    "prefix_tokens": 10_000_000,
+    "skew": 30,
+    "turns": 100_000,
+    "turn_tokens": 10_000_000,
+    "output_tokens": 10_000_000,
+    "max_tokens": 10_000_000,
+}
+MOST_PREFIX_BLOCKS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +59,15 @@ class Workload:
             if one.name == "rate":
                 if not 0 < value < math.inf:
                     raise ConfigError("rate", f"must be above 0, is {value:g}")
-            elif not least <= value < math.inf:
-                raise ConfigError(one.name, f"must be at least {least}, is {value:g}")
+            elif not least <= value <= MOST.get(one.name, math.inf) or value == math.inf:
+                limit = f" and at most {MOST[one.name]:,}" if one.name in MOST else ""
+                raise ConfigError(one.name, f"must be at least {least}{limit}, is {value:g}")
+        num_prefix_blocks = self.prefixes * (self.prefix_tokens // self.block_size)
+        if num_prefix_blocks > MOST_PREFIX_BLOCKS:
+            raise ConfigError(
+                "prefixes",
+                f"all together have {num_prefix_blocks:,} blocks, at most {MOST_PREFIX_BLOCKS:,} are possible",
+            )
 
 
 WORKLOADS: Mapping[str, Workload] = {

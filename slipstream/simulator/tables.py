@@ -32,10 +32,11 @@ COLUMNS = (
     ("good/s", "goodput_requests_per_s"),
     ("prefill", "prefill_utilization"),
     ("decode", "decode_utilization"),
+    ("waiting KV", "decode_waiting_share"),
     ("sent", "transferred_bytes"),
     ("refused", "num_refusals"),
 )
-SHARES = ("hit_rate", "goodput_share", "prefill_utilization", "decode_utilization")
+SHARES = ("hit_rate", "goodput_share", "prefill_utilization", "decode_utilization", "decode_waiting_share")
 
 
 def comparison_table(runs: Sequence[Run]) -> Table:

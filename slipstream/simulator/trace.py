@@ -9,6 +9,9 @@ from typing import NamedTuple, Protocol
 
 from common.errors import ConfigError
 
+# A simulated year of load reports takes hours.
+MOST_S = 366 * 86400.0
+
 
 class TraceRequest(NamedTuple):
     """`block_ids` name the prompt's blocks: two prompts share a prefix as far as their ids are the same."""
@@ -42,7 +45,7 @@ class TraceView:
         return self.trace.block_size
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        """Raises ConfigError where arrivals go back in time."""
+        """Raises ConfigError where arrivals go back in time, or over more of it than anyone would wait for."""
         first_s = last_s = None
         for request in islice(self.trace, self.max_requests):
             if first_s is None or last_s is None:
@@ -50,7 +53,10 @@ class TraceView:
             if request.arrival_s < last_s:
                 raise ConfigError("trace", f"a request arrives at {request.arrival_s:g} s, after one at {last_s:g} s")
             last_s = request.arrival_s
-            yield request._replace(arrival_s=(request.arrival_s - first_s) * self.time_scale)
+            arrival_s = (last_s - first_s) * self.time_scale
+            if arrival_s > MOST_S:
+                raise ConfigError("trace", f"goes on for {arrival_s:g} s, more than a year: scale its times")
+            yield request._replace(arrival_s=arrival_s)
 
 
 def num_blocks_of(num_tokens: int, block_size: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,11 +21,9 @@ OWN_COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "block_ids")
 
 def open_trace_file(path: Path, block_size: int | None) -> Trace:
     """Told by its content. `block_size` is for files that don't say their own. Raises ConfigError."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            first = file.readline().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("trace", f"{path} can't be read: {error}") from None
+    first = next((line for line in _lines(path)), "").strip()
+    if not first:
+        raise ConfigError("trace", f"{path} begins with an empty line, or is empty")
     columns = {column.strip() for column in first.split(",")}
     if first.startswith("{"):
         return MooncakeTrace(path, block_size or MOONCAKE_BLOCK_SIZE)
@@ -47,19 +46,22 @@ class MooncakeTrace:
     block_size: int = MOONCAKE_BLOCK_SIZE
 
     def __iter__(self) -> Iterator[TraceRequest]:
-        with self.path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield self._request(line, f"{self.path}, line {number}")
+        for number, line in enumerate(_lines(self.path), start=1):
+            if line.strip():
+                yield self._request(line, f"{self.path}, line {number}")
 
     def _request(self, line: str, place: str) -> TraceRequest:
         try:
             record = json.loads(line)
+            if not isinstance(record, dict):
+                raise TypeError("no JSON object")
+            if not isinstance(record["hash_ids"], list):
+                raise TypeError("hash_ids: a list is wanted")
             values = (
                 float(record["timestamp"]) / 1000,
-                int(record["input_length"]),
-                int(record["output_length"]),
-                [int(one) for one in record["hash_ids"]],
+                _whole(record["input_length"]),
+                _whole(record["output_length"]),
+                [_whole(one) for one in record["hash_ids"]],
             )
         except KeyError as error:
             raise ConfigError("trace", f"{place}: field {error} is missing") from None
@@ -132,6 +134,8 @@ class CsvTrace:
 
 def checked(request: TraceRequest, block_size: int, place: str) -> TraceRequest:
     """Raises ConfigError when the parts don't fit each other."""
+    if not math.isfinite(request.arrival_s):
+        raise ConfigError("trace", f"{place}: a request arrives at {request.arrival_s} s")
     if request.num_tokens < 1 or request.num_new_tokens < 1:
         raise ConfigError("trace", f"{place}: a request has at least one token of input and one of output")
     num_blocks = num_blocks_of(request.num_tokens, block_size)
@@ -145,20 +149,45 @@ def checked(request: TraceRequest, block_size: int, place: str) -> TraceRequest:
 
 
 def _records(path: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        for number, record in enumerate(csv.DictReader(file, skipinitialspace=True), start=2):
-            yield record, f"{path}, line {number}"
+    reader = csv.DictReader(_lines(path), skipinitialspace=True)
+    try:
+        for record in reader:
+            yield record, f"{path}, line {reader.line_num}"
+    except csv.Error as error:
+        raise ConfigError("trace", f"{path}, line {reader.line_num}: {error}") from None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Raises ConfigError when the file can't be read, or is no text."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield from file
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("trace", f"{path} can't be read: {error}") from None
+
+
+def _whole(value: Any) -> int:
+    """Raises TypeError for anything else than a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"a whole number is wanted, not {value!r}")
+    return value
 
 
 def _declared_block_size(path: Path, block_size: int | None) -> int:
     """A column of the file's first record, or the option."""
     for record, place in _records(path):
-        if record.get("block_size"):
+        text = record.get("block_size")
+        if text:
             try:
-                return int(record["block_size"])
+                declared = int(text)
             except ValueError as error:
                 raise ConfigError("trace", f"{place}: block_size: {error}") from None
-        break
-    if block_size is None:
-        raise ConfigError("block_size", f"{path} has no column block_size, and the option is not given")
-    return block_size
+            if declared < 1:
+                raise ConfigError("trace", f"{place}: block_size: must be at least 1, is {declared}")
+            return declared
+        if block_size is None:
+            raise ConfigError(
+                "block_size", f"{path} does not say it in a column block_size, and the option is not given"
+            )
+        return block_size
+    raise ConfigError("trace", f"{path} has no requests")

@@ -40,7 +40,7 @@ async def test_only_the_life_that_is_attached_counts() -> None:
         info = worker_info("p0", Role.PREFILL)
         held = await view.depths(info, keys)
         assert held == PrefixDepths(held={WorkerId("p0"): 3}, expected={WorkerId("p0"): 3})
-        await view.speculate(info, keys[3:], 3)
+        await view.speculate(info, keys[3:], 3, 10.0)
         assert (await view.depths(info, keys)).expected == {WorkerId("p0"): 5}
 
         attached.info = dataclasses.replace(attached.info, incarnation=2)  # it came back, and the index lags

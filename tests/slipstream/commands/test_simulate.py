@@ -57,6 +57,31 @@ def test_a_trace_from_a_file_under_load_routers_late_writes_and_deaths(
     assert found["offered_utilization"] == pytest.approx(0.8)
 
 
+def test_workers_that_die_faster_than_they_compute_end_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--prefill 2 --kill-every 0.01 --down-for 0.015 --requests 4 --json"
+    assert cli.run(["simulate", "synthetic:groups?prefix_tokens=20000&seed=1", *options.split()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["num_answered"], found["num_rejected"]) == (0, 4)
+    assert found["num_lost_attempts"] == 400
+
+
+def test_a_worker_that_is_dead_does_not_die_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["simulate", SMALL, "--kill-every", "0.01", "--down-for", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["num_answered"] + found["num_rejected"] == 120
+    assert found["num_answered"] > 0
+
+
+def test_what_decode_holds_for_kv_on_its_way_is_less_when_it_is_mapped_late(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shares = []
+    for options in ([], ["--map-at-once"]):
+        assert cli.run(["simulate", "synthetic:groups?turn_tokens=20000&rate=5", "--json", *options]) == 0
+        shares.append(json.loads(capsys.readouterr().out)["decode_waiting_share"])
+    assert 0 < shares[0] < 0.7 * shares[1] < 1
+
+
 def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--plan", "--ttft-slo-ms", "500", "--tpot-slo-ms", "30", "--max-workers", "8"]
     assert cli.run(["simulate", SMALL, *options, "--json"]) == 0
@@ -96,6 +121,18 @@ def test_a_chart_without_matplotlib_names_the_extra(
         ([SMALL, "--plan"], "--plan needs --ttft-slo-ms, --tpot-slo-ms, or both"),
         ([SMALL, "--plan", "--ttft-slo-ms", "9", "--policy", "all"], "--plan takes one --policy"),
         ([SMALL, "--plan", "--ttft-slo-ms", "9", "--utilization", "0.5"], "scale arrivals with --time-scale"),
+        ([SMALL, "--plan", "--ttft-slo-ms", "9", "--png", "x.png"], "--plan draws no chart"),
+        (
+            [SMALL, "--plan", "--ttft-slo-ms", "0.001", "--max-workers", "2"],
+            "2 workers of each role don't meet the SLO",
+        ),
+        ([SMALL, "--time-scale", "nan"], "nan is not a finite number"),
+        ([SMALL, "--utilization", "inf"], "inf is not a finite number"),
+        ([SMALL, "--time-scale", "1e300"], "more than a year: scale its times"),
+        ([SMALL, "--prefill", "100000000"], "--prefill"),
+        (["synthetic:agents?turns=1e308"], "turns: must be at least 1 and at most 100,000"),
+        (["synthetic:agents?skew=100000"], "skew: must be at least 0 and at most 30"),
+        (["synthetic:groups?prefixes=1000000"], "prefixes: all together have 32,000,000 blocks"),
         ([SMALL, "--png", "/absent/x.png"], "png: /absent/x.png can't be written"),
     ],
 )

@@ -11,7 +11,7 @@ from slipstream.simulator.prefix_store import GuessedHolders, IndexDelays, Prefi
 class Bench:
     """Two workers, a and b, and a clock that is moved by hand."""
 
-    def __init__(self, **delays: float) -> None:
+    def __init__(self, **delays: float | None) -> None:
         self.events = EventQueue()
         self.store = PrefixStore(self.events, IndexDelays(**delays), 10, random.Random(0))
         self.caches = {name: BlockCache(4) for name in "ab"}
@@ -74,15 +74,24 @@ def test_an_ended_life_is_cold_at_once_and_its_late_writes_have_no_effect() -> N
 
 
 def test_guesses_are_the_routers_own_at_once_and_others_later_for_a_while() -> None:
-    bench = Bench(guess_s=0.1, guess_life_s=1.0)
+    bench = Bench(guess_s=0.1)
     others = GuessedHolders()
     bench.own.add(bench.slots["b"], [1])
-    bench.store.guess(bench.slots["b"], [1])
+    bench.store.guess(bench.slots["b"], [1], life_s=1.0)
     assert bench.store.depths([1], others) == {}
     assert bench.store.depths([1], bench.own) == {"b": 10}
     bench.own.remove(bench.slots["b"], [1])
     assert bench.depths_at(0.2, [1]) == {"b": 10}
     assert bench.depths_at(1.2, [1]) == {}
+
+
+def test_each_guess_ends_in_its_own_time_unless_all_last_equally_long() -> None:
+    lives = {None: [{"a": 10, "b": 10}, {"a": 10}, {}], 3.0: [{"a": 10, "b": 10}, {"a": 10, "b": 10}, {}]}
+    for guess_life_s, found in lives.items():
+        bench = Bench(guess_s=0.0, guess_life_s=guess_life_s)
+        bench.store.guess(bench.slots["a"], [1], life_s=5.0)
+        bench.store.guess(bench.slots["b"], [1], life_s=1.0)
+        assert [bench.depths_at(time_s, [1]) for time_s in (0.5, 2.0, 6.0)] == found
 
 
 def test_a_guess_made_twice_ends_with_the_second() -> None:

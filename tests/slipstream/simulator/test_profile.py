@@ -50,6 +50,9 @@ def test_a_linear_profile_from_a_file(tmp_path: Path) -> None:
     [
         ({"kind": "magic"}, "kind: must be linear or roofline, is 'magic'"),
         ({"chunk_tokens": 0}, "chunk_tokens: must be a number above 0, is 0"),
+        ({"chunk_tokens": 64.5}, "chunk_tokens: must be a whole number, is 64.5"),
+        ({"transfer_bytes_per_s": float("nan")}, "transfer_bytes_per_s: must be a number above 0, is nan"),
+        ({"kv_capacity_tokens": float("inf")}, "kv_capacity_tokens: must be a number above 0, is inf"),
         ({"linear": None}, "linear: must be an object"),
         ({"linear": {**LINEAR["linear"], "step_s": -1}}, "linear: step_s: must be a number of seconds"),  # type: ignore[dict-item]
         ({"linear": {"step_s": 1}}, "linear: prefill_token_s: is missing"),

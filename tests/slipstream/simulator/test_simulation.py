@@ -70,6 +70,32 @@ def test_the_transfer_hides_behind_prefill_chunk_by_chunk_and_the_rest_delays_th
     assert list(outcome.measurements.hand_over_s) == [pytest.approx(0.05)]
 
 
+def test_long_prompts_get_their_places_when_the_rest_of_prefill_hides_the_transfer() -> None:
+    # Four steps of 101 ms; 300 tokens, 0.5 ms each, go while they run, and the last 100 after them. Places are asked
+    # for 1.25 x 150 ms and 30 ms before the end. From the first prompts the worker knows how fast it is.
+    before = [TraceRequest(float(number), 400, 1, range(-40 * number - 40, -40 * number)) for number in range(9)]
+    trace = ListedTrace([*before, TraceRequest(10.0, 400, 3, range(40))])
+    given = scenario(profile=round_profile(transfer_bytes_per_s=2e6))
+    late, at_once = simulate(trace, given), simulate(trace, dataclasses.replace(given, maps_late=False))
+    for outcome in (late, at_once):
+        assert [values[-1] for values in seconds(outcome)] == [0.404, 0.027, 0.458]
+    assert at_once.decode_waiting_token_s == [pytest.approx(400 * 0.454)]
+    assert late.decode_waiting_token_s == [pytest.approx(400 * (0.454 - (0.404 - 0.1875 - 0.03)), rel=0.05)]
+    # Two steps of 2 ms, over 401 tokens and 402.
+    assert late.decode_kv_token_s == [pytest.approx(0.002 * (401 + 402))]
+
+
+@pytest.mark.parametrize("maps_late", [True, False])
+def test_every_request_ends_once_where_decode_is_short_of_blocks(maps_late: bool) -> None:
+    profile = dataclasses.replace(load_profile("h100-llama-3.1-8b"), kv_capacity_tokens=20_000, chunk_tokens=1024)
+    deaths = Deaths(every_s=1.0, down_s=0.7)
+    given = scenario(**h100(profile=profile, deaths=deaths, cache_blocks=300, maps_late=maps_late))  # type: ignore[arg-type]
+    outcome = simulate(chat(), given)
+    assert outcome.measurements.num_answered == 400
+    assert outcome.measurements.num_refusals > 0
+    assert (outcome.num_owed_maps > 0) is maps_late
+
+
 def test_one_token_needs_no_decode() -> None:
     outcome = simulate(ListedTrace([TraceRequest(0.0, 50, 1, range(5))]), scenario())
     assert seconds(outcome) == [[0.051], [], [0.051]]

@@ -54,8 +54,8 @@ def test_groups_share_their_prefix_and_nothing_else() -> None:
         ("agents?size=3", "size: is no parameter of a workload; known: requests, rate, seed"),
         ("agents?requests=many", "requests: must be a whole number, is 'many'"),
         ("agents?rate=0", "rate: must be above 0, is 0"),
-        ("agents?turns=0.5", "turns: must be at least 1, is 0.5"),
-        ("agents?turns=nan", "turns: must be at least 1, is nan"),
+        ("agents?turns=0.5", "turns: must be at least 1 and at most 100,000, is 0.5"),
+        ("agents?turns=nan", "turns: must be at least 1 and at most 100,000, is nan"),
     ],
 )
 def test_an_error_names_the_field(text: str, message: str) -> None:

@@ -57,7 +57,9 @@ def test_own_csv_with_and_without_ids(tmp_path: Path) -> None:
 def test_the_block_size_of_a_csv_may_be_an_option(tmp_path: Path) -> None:
     path = written(tmp_path, "arrival_s,input_tokens,output_tokens,block_ids\n0,30,2,7 8\n")
     assert open_trace_file(path, 16).block_size == 16
-    with pytest.raises(ConfigError, match=r"block_size: .* has no column block_size, and the option is not given"):
+    with pytest.raises(
+        ConfigError, match=r"block_size: .* does not say it in a column block_size, and the option is not given"
+    ):
         open_trace_file(path, None)
 
 
@@ -70,6 +72,27 @@ def test_the_block_size_of_a_csv_may_be_an_option(tmp_path: Path) -> None:
             "600 tokens are 2 blocks of 512, but there are 1 block ids",
         ),
         ('{"timestamp": 0, "input_length": 1, "output_length": 0, "hash_ids": [1]}', "at least one token"),
+        (
+            '{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": 1}',
+            "line 1: hash_ids: a list is wanted",
+        ),
+        (
+            '{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1.5]}',
+            "line 1: a whole number is wanted",
+        ),
+        ('{"timestamp": 0, "input_length": true, "output_length": 1, "hash_ids": [1]}', "wanted, not True"),
+        (
+            '{"timestamp": NaN, "input_length": 9, "output_length": 1, "hash_ids": [1]}',
+            "line 1: a request arrives at nan s",
+        ),
+        ('{"timestamp": 1e999, "input_length": 9, "output_length": 1, "hash_ids": [1]}', "arrives at inf s"),
+        ('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\nnull', "line 2: no JSON object"),
+        ("", "is empty"),
+        ("arrival_s,input_tokens,output_tokens,block_ids,block_size\n", "has no requests"),
+        (
+            "arrival_s,input_tokens,output_tokens,block_ids,block_size\n0,1,1,1,0\n",
+            "block_size: must be at least 1, is 0",
+        ),
         ("{nonsense", "line 1: Expecting"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n", "line 2: Invalid isoformat"),
         ("arrival_s,input_tokens,output_tokens,block_ids,block_size\n0,x,1,1,16\n", "line 2: invalid literal"),
@@ -80,6 +103,19 @@ def test_an_error_says_where_and_what(tmp_path: Path, text: str, message: str) -
     with pytest.raises(ConfigError, match=r"^trace: ") as caught:
         list(open_trace_file(written(tmp_path, text), None))
     assert message in str(caught.value)
+
+
+def test_a_byte_that_is_no_text_is_told_wherever_it_is(tmp_path: Path) -> None:
+    line = b'{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n'
+    path = tmp_path / "trace"
+    path.write_bytes(line * 5000 + b"\xff\n")
+    with pytest.raises(ConfigError, match=r"trace: .* can't be read: 'utf-8' codec"):
+        list(open_trace_file(path, None))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
+    path = written(tmp_path, "\ufeffarrival_s,input_tokens,output_tokens,block_ids\r\n0,30,2,7 8\r\n")
+    assert len(list(open_trace_file(path, 16))) == 1
 
 
 def test_an_absent_file() -> None:
