@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from common.errors import DeadlineExceededError, OverloadedError, SlipstreamError, UnavailableError
+from common.errors import DeadlineExceededError, InvalidRequestError, OverloadedError, SlipstreamError, UnavailableError
 from common.request import Leg
 from router.admission import AdmittedRequest
 from router.answer import Answer
@@ -189,7 +189,13 @@ class Conductor:
 
     async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
         num_done_tokens = len(self._answer.choices[choices[0]].token_ids)
-        return await self._means.planner.plan(self._planned, num_done_tokens=num_done_tokens, excluded=excluded)
+        try:
+            return await self._means.planner.plan(self._planned, num_done_tokens=num_done_tokens, excluded=excluded)
+        except InvalidRequestError as error:
+            if self._planned.decision.plans:
+                # What it asks for was there when it came.
+                raise UnavailableError(f"a worker that the request asks for has left: {error}") from error
+            raise
 
     async def _run_leg(
         self,
