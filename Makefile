@@ -18,7 +18,7 @@ TRACE ?= ../shared/data/traces/mooncake_conversation.jsonl
 # Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
 ARGS ?=
 
-.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing soak wheel clean
+.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing bench-transfer soak client-gone overload chaos wheel clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -73,8 +73,20 @@ bench-routing: install  ## Replay policies on TRACE and on real processes, with 
 	$(BIN)/python -m benchmarks.plan_cost
 	$(BIN)/python -m benchmarks.routing --trace $(TRACE) $(ARGS)
 
+bench-transfer: install  ## Measure how KV blocks move, with a verdict (3 minutes on an idle machine)
+	$(BIN)/python -m benchmarks.transfer $(ARGS)
+
 soak: install  ## 1,000 fake workers on one index for 10 minutes, with a verdict; ARGS="--seconds 120" for less
 	$(BIN)/python -m benchmarks.index_soak $(ARGS)
+
+chaos: install  ## Break a fleet in every way at every stage of a request, with a verdict (10 minutes)
+	$(BIN)/python -m benchmarks.chaos $(ARGS)
+
+client-gone: install  ## Measure what a caller who goes away leaves behind, with a verdict (two minutes)
+	$(BIN)/python -m benchmarks.client_gone $(ARGS)
+
+overload: install  ## Ten times the sustainable rate for a minute, with a verdict (three minutes)
+	$(BIN)/python -m benchmarks.overload $(ARGS)
 
 wheel: install  ## Build a wheel in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

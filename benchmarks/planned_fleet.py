@@ -78,6 +78,7 @@ class PlannedFleet:
             ),
             worker=self._worker,
             prompt_token_ids=self._token_ids,
+            prompt_digest=bytes(16),
             sampling=sampling,
             cache_salt=b"",
             point_keys=tuple(point_keys),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 
@@ -15,6 +16,25 @@ def check_address(text: str) -> None:
 def is_wildcard(host: str) -> bool:
     """Whether a host to listen on stands for every address of the machine, so that nobody can call it."""
     return host in ("", "0.0.0.0", "::", "[::]")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    name = host.removeprefix("[").removesuffix("]")
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def callable_address(address: str) -> str:
+    """`host:port` that this machine can call a server by that listens there, whose host may be a wildcard."""
+    host, _, port = address.rpartition(":")
+    if not is_wildcard(host):
+        return address
+    return f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}"
 
 
 def without_password(url: str) -> str:

@@ -15,6 +15,8 @@ from common.errors import ConfigError
 
 POLICIES = ("prefix_aware", "round_robin", "least_loaded", "power_of_two", "consistent_hash")
 ATTENTION_BACKENDS = ("auto", "torch")
+TRANSPORTS = ("shm", "island", "nixl", "grpc")
+CHECKSUMS = ("xxh3_64", "none")
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 # Texts that two configs share.
 POLICY_HELP = (
@@ -25,9 +27,22 @@ LOCAL_PREFILL_HELP = (
     "uncached tokens at most that a decode worker which holds the rest of the prompt computes itself, where that is "
     "cheaper than a prefill worker and a transfer; 0: never"
 )
-DRAIN_HELP = "seconds after SIGTERM in which a worker finishes its requests, or moves them to other workers"
+DRAIN_HELP = (
+    "seconds after SIGTERM in which a worker finishes its requests or moves them to other workers, and a router lets "
+    "its answers end; those that it cuts off then go on at another router where the Slipstream client asked for them"
+)
+PROBE_HELP = (
+    "seconds between the generations of two tokens by which a router that is ready checks that answers still come; 0: "
+    "never again"
+)
 LEASE_HELP = "seconds that a registration, or blocks reserved for a prompt, last without a sign of life"
 NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+TLS_HELP = "folder with ca.crt, tls.crt and tls.key, or one that `slipstream certs` made; default: no TLS"
+API_KEYS_HELP = (
+    "TOML file of tenants, the hashes of their keys and their limits (docs/security.md), read again when it changes; "
+    "default: anyone may call who reaches the router"
+)
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[a-z]*)")
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -76,6 +91,11 @@ class EngineConfig:
     kv_memory_share: float = setting(
         0.4, "share of the free memory that KV caches take, above 0 to 0.95, when kv-memory is not given"
     )
+    swap_space: str | None = setting(
+        None,
+        "host memory of a worker for the KV of requests that must give way when its KV cache is full, such as 4GB; 0: "
+        "none, they are computed anew; default: a quarter of the KV cache's, at most 4GiB",
+    )
     num_threads: int | None = setting(None, "CPU threads of a worker; default: as many as it has cores")
     device: str = setting("auto", "cpu, cuda or cuda:N; auto: cuda when there is one, else cpu")
     attention_backend: str = setting("auto", "code that computes attention; auto: torch", choices=ATTENTION_BACKENDS)
@@ -92,6 +112,8 @@ class EngineConfig:
             raise ConfigError("kv_memory_share", f"must be above 0 and at most 0.95, is {self.kv_memory_share}")
         if self.kv_memory is not None:
             parse_bytes("kv_memory", self.kv_memory)
+        if self.swap_space is not None:
+            parse_bytes("swap_space", self.swap_space, least=0)
         if not _DEVICE.fullmatch(self.device):
             raise ConfigError("device", f"must be auto, cpu, cuda or cuda:N, is {self.device!r}")
         check_choice("attention_backend", self.attention_backend, ATTENTION_BACKENDS)
@@ -124,11 +146,57 @@ class IndexConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessConfig:
+    """What every serving process has, whatever it serves."""
+
+    tls_dir: str | None = setting(None, TLS_HELP)
+    log_level: str = setting("info", "the least that is logged", choices=LOG_LEVELS)
+
+    def __post_init__(self) -> None:
+        check_choice("log_level", self.log_level, LOG_LEVELS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferConfig:
+    """How KV blocks move between workers."""
+
+    kv_transports: tuple[str, ...] = setting(
+        ("shm", "island", "grpc"),
+        "what may carry KV blocks between workers, best first: shm (shared memory, on one host), island (torch "
+        "point-to-point, with --island), nixl (needs the extra of that name), and grpc, which the others fall back to",
+    )
+    kv_checksum: str = setting(
+        "xxh3_64",
+        "checksum of each KV block; none: blocks are sent, and taken, unchecked",
+        choices=CHECKSUMS,
+    )
+    shm_directory: str = setting(
+        "/dev/shm", "memory file system that workers of one host share; containers need it in common"
+    )
+    island: str | None = setting(
+        None, "name of the group of workers that may form point-to-point groups, a trusted network of few peers"
+    )
+    max_island_peers: int = setting(16, "peers of its island that a worker has point-to-point groups with at most")
+
+    def __post_init__(self) -> None:
+        for name in self.kv_transports:
+            check_choice("kv_transports", name, TRANSPORTS)
+        if "grpc" not in self.kv_transports:
+            raise ConfigError("kv_transports", "must contain grpc, which the others fall back to")
+        check_choice("kv_checksum", self.kv_checksum, CHECKSUMS)
+        _check_positive("max_island_peers", self.max_island_peers)
+        if self.island is not None and not NAMESPACE.fullmatch(self.island):
+            raise ConfigError("island", f"must be 1 to 64 of A-Z a-z 0-9 _ . -, is {self.island!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """A prefill or decode worker process."""
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     role: Role = field(
         default=Role.DECODE,
         metadata={
@@ -166,6 +234,7 @@ class RouterConfig:
     """A router process."""
 
     index: IndexConfig = field(default_factory=IndexConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     model: str = setting(
         "demo", "Hugging Face folder, .gguf file, hub id, or 'demo': read for its tokenizer and chat template"
     )
@@ -184,15 +253,21 @@ class RouterConfig:
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     max_num_requests: int = setting(1024, "requests at the same time at most; more are refused")
     max_attempts: int = setting(4, "times that one request is tried at most, when workers fail it")
+    probe_interval_s: float = setting(5.0, PROBE_HELP)
+    drain_timeout_s: float = setting(25.0, DRAIN_HELP)
     text_threads: int = setting(2, "threads that tokenise prompts and render chat templates")
+    api_keys: str | None = setting(None, API_KEYS_HELP)
 
     def __post_init__(self) -> None:
         _check_port("grpc_port", self.grpc_port)
         _check_port("http_port", self.http_port)
         for name in ("min_workers", "max_num_requests", "max_attempts", "text_threads"):
             _check_positive(name, getattr(self, name))
+        check_probe_interval(self.probe_interval_s)
         if self.max_local_prefill_tokens < 0:
             raise ConfigError("max_local_prefill_tokens", f"must be at least 0, is {self.max_local_prefill_tokens}")
+        if self.drain_timeout_s < 0:
+            raise ConfigError("drain_timeout_s", f"must be at least 0, is {self.drain_timeout_s:g}")
         if self.grpc_port and self.grpc_port == self.http_port:
             raise ConfigError("http_port", f"must differ from grpc_port, is {self.http_port}, too")
         check_choice("policy", self.policy, POLICIES)
@@ -204,7 +279,7 @@ class RouterConfig:
             )
 
 
-def parse_bytes(field_name: str, text: str) -> int:
+def parse_bytes(field_name: str, text: str, *, least: int = 1) -> int:
     """Bytes of '512MiB', '4GB', '1073741824'. Raises ConfigError that names the field."""
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None or match["unit"] not in _UNITS:
@@ -213,7 +288,7 @@ def parse_bytes(field_name: str, text: str) -> int:
             f"must be bytes, or kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 4GB, is {text!r}",
         )
     size = int(float(match["number"]) * _UNITS[match["unit"]])
-    if size <= 0:
+    if size < least:
         raise ConfigError(field_name, f"must be above 0, is {text!r}")
     return size
 
@@ -224,6 +299,12 @@ def check_stride(index: IndexConfig, engine: EngineConfig) -> None:
         raise ConfigError(
             "index_stride", f"must be a multiple of block_size {engine.block_size}, is {index.index_stride}"
         )
+
+
+def check_probe_interval(probe_interval_s: float) -> None:
+    """Raises ConfigError."""
+    if probe_interval_s < 0:
+        raise ConfigError("probe_interval_s", f"must be at least 0, is {probe_interval_s:g}")
 
 
 def check_host_port(name: str, text: str) -> None:

@@ -10,6 +10,8 @@ class Status(StrEnum):
 
     CANCELLED = "CANCELLED"
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     NOT_FOUND = "NOT_FOUND"
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
@@ -57,6 +59,18 @@ class NotFoundError(SlipstreamError):
         self.field = field
 
 
+class UnauthenticatedError(SlipstreamError):
+    """The caller did not say who it is, or nobody here knows it."""
+
+    status = Status.UNAUTHENTICATED
+
+
+class PermissionDeniedError(SlipstreamError):
+    """The caller is known, and what it asks for is not its to ask."""
+
+    status = Status.PERMISSION_DENIED
+
+
 class OverloadedError(SlipstreamError):
     """No room now. `retry_after_s` is a hint in seconds."""
 
@@ -83,6 +97,10 @@ class UnavailableError(SlipstreamError):
     """A peer that is needed does not answer, or no worker is ready."""
 
     status = Status.UNAVAILABLE
+
+
+class DrainingError(UnavailableError):
+    """This router is about to stop: another one, or the next to come, takes the request."""
 
 
 class TransferError(SlipstreamError):

@@ -89,6 +89,13 @@ class SamplingParams:
                 raise InvalidRequestError(name, f"must be from 0 to {MAX_LOGPROBS}, is {count}")
 
     @property
+    def least_tokens(self) -> int:
+        """Tokens that an answer has at least, whatever is drawn."""
+        if self.ignore_eos and not self.stop and not self.stop_token_ids and self.max_tokens is not None:
+            return self.max_tokens
+        return max(1, self.min_tokens)
+
+    @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
 
@@ -147,8 +154,12 @@ class Leg:
     expected_cached_tokens: int = 0
 
     def __post_init__(self) -> None:
-        assert self.choice_indices and (len(self.choice_indices) == 1 or not self.output_token_ids)
-        assert self.sampling.seed is not None, "the router mints a seed before it makes a leg"
+        if not self.choice_indices or len(set(self.choice_indices)) != len(self.choice_indices):
+            raise InvalidRequestError("choice_indices", f"must be distinct, at least one, are {self.choice_indices}")
+        if len(self.choice_indices) > 1 and self.output_token_ids:
+            raise InvalidRequestError("output_token_ids", "must be empty for several choices")
+        if self.sampling.seed is None:
+            raise InvalidRequestError("seed", "must be set: the router mints one before it makes a leg")
         if not self.prompt_token_ids:
             raise InvalidRequestError("prompt", "must hold at least one token")
 

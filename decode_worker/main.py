@@ -9,8 +9,8 @@ from common.engine.build import BuiltEngine
 from common.errors import ConfigError
 from common.kv.ticket_table import TicketTable
 from common.transport.channels import PeerChannels
-from common.transport.grpc_receiver import SERVICE_NAME, GrpcReceiver
-from common.transport.grpc_sender import GrpcSender
+from common.transport.endpoints import make_sink, make_source
+from common.transport.grpc_receiver import SERVICE_NAME
 from common.worker.attach_session import AttachSession
 from common.worker.departures import Departures
 from common.worker.host import RoleParts, run_worker
@@ -30,20 +30,24 @@ def run(config: WorkerConfig) -> int:
         raise ConfigError("role", f"must be decode or both, is {config.role.value}")
 
     def make_role(
-        worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+        worker: Worker,
+        blocks: PoolBlocks,
+        built: BuiltEngine,
+        registration: RegistrationServicer,
+        channels: PeerChannels,
     ) -> RoleParts:
         table = TicketTable(spec=built.kv_cache.spec, lease_s=config.lease_s)
-        channels = PeerChannels()
+        senders = make_source(config.transfer, blocks, channels, worker.counters)
         departures = Departures(
             worker,
             channels,
-            lambda target: GrpcSender(target, blocks, channels),
+            senders.open,
             MapTiming(built.kv_cache.spec, config.engine.max_num_batched_tokens),
             lease_s=config.lease_s,
         )
         moves = Moves(worker, departures)
         arrivals = Arrivals(worker, table, moves)
-        receiver = GrpcReceiver(arrivals.sink, blocks, worker.counters, arrivals.map)
+        receiver = make_sink(config.transfer, arrivals.sink, arrivals.map, blocks, worker.counters, built.kv_cache.spec)
 
         def add_services(server: grpc.aio.Server, session: AttachSession) -> None:
             servicer = DecodeWorkerServicer(worker, arrivals, session, lambda: registration.current)
@@ -52,6 +56,7 @@ def run(config: WorkerConfig) -> int:
 
         async def close() -> None:
             await departures.close()
+            await senders.close()
             await channels.close()
 
         return RoleParts(

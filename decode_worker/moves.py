@@ -34,12 +34,13 @@ class Moves:
         self._worker = worker
         self._departures = departures
         self._held: dict[tuple[LegKey, int], _Held] = {}
-        self._num_asked = 0
+        # Choices that the engine is asked to keep, and whether they are wanted yet.
+        self._asked: dict[tuple[LegKey, int], bool] = {}
 
     @property
     def is_idle(self) -> bool:
         """Nothing is kept, or being sent."""
-        return not self._held and not self._num_asked and not self._departures.num_open
+        return not self._held and not self._asked and not self._departures.num_open
 
     def keep(self, key: LegKey, choice_index: int) -> None:
         """Tells the choice's router when it is kept; one that has ended, or is in its prompt, is left alone."""
@@ -47,13 +48,15 @@ class Moves:
         if router_id is None:
             return
 
+        place = (key, choice_index)
+
         def kept(asked: asyncio.Future[KeptChoice | None]) -> None:
-            self._num_asked -= 1
+            wanted = self._asked.pop(place, False)
             choice = None if asked.cancelled() or asked.exception() is not None else asked.result()
             if choice is not None:
-                self._hold(key, choice_index, _Held(router_id, choice))
+                self._hold(key, choice_index, _Held(router_id, choice), wanted=wanted)
 
-        self._num_asked += 1
+        self._asked[place] = True
         asked = self._worker.engine.call(lambda engine: engine.keep(key.request_id, key.attempt, choice_index))
         asked.add_done_callback(kept)
 
@@ -76,6 +79,9 @@ class Moves:
     def cancel(self, key: LegKey, choice_indices: tuple[int, ...]) -> None:
         """Of the attempt that was kept, or of the one that it moves as. Idempotent."""
         self._departures.give_up(key, "cancelled")
+        for place in self._asked:
+            if place[0] == key and (not choice_indices or place[1] in choice_indices):
+                self._asked[place] = False  # the engine, which has stopped it by then, can't cancel it
         for place in [place for place in self._held if place[0] == key]:
             if not choice_indices or place[1] in choice_indices:
                 self._release(self._held.pop(place))
@@ -86,10 +92,11 @@ class Moves:
                 del self._held[place]
                 self._release(held)
 
-    def _hold(self, key: LegKey, choice_index: int, held: _Held) -> None:
+    def _hold(self, key: LegKey, choice_index: int, held: _Held, *, wanted: bool) -> None:
         hub = self._worker.hub
-        if hub.router_of(key) != held.router_id:
+        if not wanted or hub.router_of(key) != held.router_id:
             self._release(held)  # cancelled, or its router went away, while the engine was asked
+            hub.close_choices(key, (choice_index,))
             return
         self._held[key, choice_index] = held
         end = worker_pb2.LegEnd(

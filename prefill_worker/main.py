@@ -10,7 +10,7 @@ import grpc
 from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine
 from common.transport.channels import PeerChannels
-from common.transport.grpc_sender import GrpcSender
+from common.transport.endpoints import make_source
 from common.worker.attach_session import AttachSession
 from common.worker.departures import Departures
 from common.worker.host import RoleParts, run_worker
@@ -30,13 +30,18 @@ def run(config: WorkerConfig) -> int:
 
 
 def _make_role(
-    config: WorkerConfig, worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+    config: WorkerConfig,
+    worker: Worker,
+    blocks: PoolBlocks,
+    built: BuiltEngine,
+    registration: RegistrationServicer,
+    channels: PeerChannels,
 ) -> RoleParts:
-    channels = PeerChannels()
+    senders = make_source(config.transfer, blocks, channels, worker.counters)
     departures = Departures(
         worker,
         channels,
-        lambda target: GrpcSender(target, blocks, channels),
+        senders.open,
         MapTiming(built.kv_cache.spec, config.engine.max_num_batched_tokens),
         lease_s=config.lease_s,
     )
@@ -47,6 +52,7 @@ def _make_role(
 
     async def close() -> None:
         await departures.close()
+        await senders.close()
         await channels.close()
 
     return RoleParts(

@@ -1,12 +1,49 @@
 from protos import layout_pb2 as _layout_pb2
 from protos import worker_pb2 as _worker_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class RequestStage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REQUEST_STAGE_UNSPECIFIED: _ClassVar[RequestStage]
+    REQUEST_STAGE_QUEUED: _ClassVar[RequestStage]
+    REQUEST_STAGE_RESERVING: _ClassVar[RequestStage]
+    REQUEST_STAGE_PREFILLING: _ClassVar[RequestStage]
+    REQUEST_STAGE_HANDING_OVER: _ClassVar[RequestStage]
+    REQUEST_STAGE_DECODING: _ClassVar[RequestStage]
+
+class TicketState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TICKET_STATE_UNSPECIFIED: _ClassVar[TicketState]
+    TICKET_STATE_OFFERED: _ClassVar[TicketState]
+    TICKET_STATE_CREDITED: _ClassVar[TicketState]
+    TICKET_STATE_MAPPED: _ClassVar[TicketState]
+    TICKET_STATE_SENDING: _ClassVar[TicketState]
+    TICKET_STATE_COMMITTED: _ClassVar[TicketState]
+    TICKET_STATE_RELEASED: _ClassVar[TicketState]
+    TICKET_STATE_FAILED: _ClassVar[TicketState]
+    TICKET_STATE_EXPIRED: _ClassVar[TicketState]
+REQUEST_STAGE_UNSPECIFIED: RequestStage
+REQUEST_STAGE_QUEUED: RequestStage
+REQUEST_STAGE_RESERVING: RequestStage
+REQUEST_STAGE_PREFILLING: RequestStage
+REQUEST_STAGE_HANDING_OVER: RequestStage
+REQUEST_STAGE_DECODING: RequestStage
+TICKET_STATE_UNSPECIFIED: TicketState
+TICKET_STATE_OFFERED: TicketState
+TICKET_STATE_CREDITED: TicketState
+TICKET_STATE_MAPPED: TicketState
+TICKET_STATE_SENDING: TicketState
+TICKET_STATE_COMMITTED: TicketState
+TICKET_STATE_RELEASED: TicketState
+TICKET_STATE_FAILED: TicketState
+TICKET_STATE_EXPIRED: TicketState
 
 class StatusRequest(_message.Message):
     __slots__ = ()
@@ -103,20 +140,80 @@ class CheckIntegrityRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CheckIntegrityResponse(_message.Message):
-    __slots__ = ("num_blocks", "num_free_blocks", "num_used_blocks", "num_quarantined_blocks", "num_reservations", "num_requests")
+    __slots__ = ("num_blocks", "num_free_blocks", "num_used_blocks", "num_quarantined_blocks", "num_reservations", "num_requests", "num_used_host_blocks")
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_USED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_QUARANTINED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_USED_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     num_blocks: int
     num_free_blocks: int
     num_used_blocks: int
     num_quarantined_blocks: int
     num_reservations: int
     num_requests: int
-    def __init__(self, num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_requests: _Optional[int] = ...) -> None: ...
+    num_used_host_blocks: int
+    def __init__(self, num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_used_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_requests: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ...) -> None: ...
+
+class ListRequestsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRequestsResponse(_message.Message):
+    __slots__ = ("requests",)
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[RequestStatus]
+    def __init__(self, requests: _Optional[_Iterable[_Union[RequestStatus, _Mapping]]] = ...) -> None: ...
+
+class RequestStatus(_message.Message):
+    __slots__ = ("request_id", "attempt", "choice_indices", "stage", "prompt_tokens", "output_tokens", "computed_tokens", "prefill_worker", "decode_worker")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_INDICES_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_WORKER_FIELD_NUMBER: _ClassVar[int]
+    DECODE_WORKER_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    attempt: int
+    choice_indices: _containers.RepeatedScalarFieldContainer[int]
+    stage: RequestStage
+    prompt_tokens: int
+    output_tokens: int
+    computed_tokens: int
+    prefill_worker: str
+    decode_worker: str
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., stage: _Optional[_Union[RequestStage, str]] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., computed_tokens: _Optional[int] = ..., prefill_worker: _Optional[str] = ..., decode_worker: _Optional[str] = ...) -> None: ...
+
+class ListTicketsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTicketsResponse(_message.Message):
+    __slots__ = ("tickets",)
+    TICKETS_FIELD_NUMBER: _ClassVar[int]
+    tickets: _containers.RepeatedCompositeFieldContainer[TicketStatus]
+    def __init__(self, tickets: _Optional[_Iterable[_Union[TicketStatus, _Mapping]]] = ...) -> None: ...
+
+class TicketStatus(_message.Message):
+    __slots__ = ("request_id", "attempt", "state", "source_worker_id", "received_bytes", "quarantined")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    attempt: int
+    state: TicketState
+    source_worker_id: str
+    received_bytes: int
+    quarantined: bool
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., state: _Optional[_Union[TicketState, str]] = ..., source_worker_id: _Optional[str] = ..., received_bytes: _Optional[int] = ..., quarantined: _Optional[bool] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("request_id",)

@@ -59,6 +59,16 @@ class AdminStub:
                 request_serializer=protos_dot_admin__pb2.CheckIntegrityRequest.SerializeToString,
                 response_deserializer=protos_dot_admin__pb2.CheckIntegrityResponse.FromString,
                 _registered_method=True)
+        self.ListRequests = channel.unary_unary(
+                '/slipstream.v1.Admin/ListRequests',
+                request_serializer=protos_dot_admin__pb2.ListRequestsRequest.SerializeToString,
+                response_deserializer=protos_dot_admin__pb2.ListRequestsResponse.FromString,
+                _registered_method=True)
+        self.ListTickets = channel.unary_unary(
+                '/slipstream.v1.Admin/ListTickets',
+                request_serializer=protos_dot_admin__pb2.ListTicketsRequest.SerializeToString,
+                response_deserializer=protos_dot_admin__pb2.ListTicketsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -100,6 +110,20 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRequests(self, request, context):
+        """The requests in progress: of a router by where they are, of a worker by what its engine has computed of them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTickets(self, request, context):
+        """The transfers into this worker. Answers at once, even while a step runs. A router knows none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +151,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.CheckIntegrity,
                     request_deserializer=protos_dot_admin__pb2.CheckIntegrityRequest.FromString,
                     response_serializer=protos_dot_admin__pb2.CheckIntegrityResponse.SerializeToString,
+            ),
+            'ListRequests': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRequests,
+                    request_deserializer=protos_dot_admin__pb2.ListRequestsRequest.FromString,
+                    response_serializer=protos_dot_admin__pb2.ListRequestsResponse.SerializeToString,
+            ),
+            'ListTickets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTickets,
+                    request_deserializer=protos_dot_admin__pb2.ListTicketsRequest.FromString,
+                    response_serializer=protos_dot_admin__pb2.ListTicketsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +298,60 @@ class Admin:
             '/slipstream.v1.Admin/CheckIntegrity',
             protos_dot_admin__pb2.CheckIntegrityRequest.SerializeToString,
             protos_dot_admin__pb2.CheckIntegrityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRequests(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Admin/ListRequests',
+            protos_dot_admin__pb2.ListRequestsRequest.SerializeToString,
+            protos_dot_admin__pb2.ListRequestsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTickets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Admin/ListTickets',
+            protos_dot_admin__pb2.ListTicketsRequest.SerializeToString,
+            protos_dot_admin__pb2.ListTicketsResponse.FromString,
             options,
             channel_credentials,
             insecure,

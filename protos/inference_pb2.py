@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos import sampling_pb2 as protos_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16protos/inference.proto\x12\rslipstream.v1\x1a\x15protos/sampling.proto\"\xc6\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12)\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x19.slipstream.v1.ChatPromptH\x00\x12,\n\ttoken_ids\x18\x04 \x01(\x0b\x32\x17.slipstream.v1.TokenIdsH\x00\x12/\n\x08sampling\x18\x05 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x18\n\x0b\x64\x65\x61\x64line_ms\x18\x07 \x01(\x04H\x01\x88\x01\x01\x12\x18\n\x0bttft_slo_ms\x18\x08 \x01(\x04H\x02\x88\x01\x01\x12\x18\n\x0btpot_slo_ms\x18\t \x01(\x04H\x03\x88\x01\x01\x12\'\n\x05route\x18\n \x01(\x0b\x32\x18.slipstream.v1.RouteHint\x12\x12\n\nrequest_id\x18\x0b \x01(\t\x12\x12\n\ncache_salt\x18\x0c \x01(\t\x12\x1f\n\x17return_prompt_token_ids\x18\r \x01(\x08\x42\x08\n\x06promptB\x0e\n\x0c_deadline_msB\x0e\n\x0c_ttft_slo_msB\x0e\n\x0c_tpot_slo_ms\"\xaa\x01\n\nChatPrompt\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.ChatMessage\x12\"\n\x15\x61\x64\x64_generation_prompt\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x1c\n\x14template_kwargs_json\x18\x03 \x01(\t\x12\x12\n\ntools_json\x18\x04 \x01(\tB\x18\n\x16_add_generation_prompt\"@\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x12\n\nextra_json\x18\x03 \x01(\t\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x03\"`\n\tRouteHint\x12\x16\n\x0eprefill_worker\x18\x01 \x01(\t\x12\x15\n\rdecode_worker\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65\x63ode_only\x18\x03 \x01(\x08\x12\x0f\n\x07\x65xclude\x18\x04 \x03(\t\"\x9b\x02\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12+\n\x07\x63hoices\x18\x02 \x03(\x0b\x32\x1a.slipstream.v1.ChoiceDelta\x12\x34\n\x0fprompt_logprobs\x18\x03 \x03(\x0b\x32\x1b.slipstream.v1.TokenLogprob\x12#\n\x05usage\x18\x04 \x01(\x0b\x32\x14.slipstream.v1.Usage\x12\'\n\x07timings\x18\x05 \x01(\x0b\x32\x16.slipstream.v1.Timings\x12\x18\n\x10prompt_token_ids\x18\x06 \x03(\r\x12(\n\x05route\x18\x07 \x01(\x0b\x32\x19.slipstream.v1.RouteTaken\"\x8d\x02\n\x0b\x43hoiceDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12-\n\x08logprobs\x18\x05 \x03(\x0b\x32\x1b.slipstream.v1.TokenLogprob\x12\x32\n\rfinish_reason\x18\x06 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12\x1a\n\rstop_token_id\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0bstop_string\x18\x08 \x01(\tH\x01\x88\x01\x01\x42\x10\n\x0e_stop_token_idB\x0e\n\x0c_stop_string\"O\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x18\n\x10generated_tokens\x18\x03 \x01(\r\"\x80\x01\n\x07Timings\x12\x10\n\x08queue_ms\x18\x01 \x01(\x01\x12\x12\n\nprefill_ms\x18\x02 \x01(\x01\x12\x13\n\x0btransfer_ms\x18\x03 \x01(\x01\x12\x0f\n\x07ttft_ms\x18\x04 \x01(\x01\x12\x17\n\x0ftoken_1_to_2_ms\x18\x05 \x01(\x01\x12\x10\n\x08total_ms\x18\x06 \x01(\x01\"\xb7\x01\n\nRouteTaken\x12\x16\n\x0eprefill_worker\x18\x01 \x01(\t\x12\x15\n\rdecode_worker\x18\x02 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x03 \x01(\r\x12\x19\n\x11transferred_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12transferred_blocks\x18\x05 \x01(\r\x12\x1c\n\x14\x64\x65\x63ode_cached_blocks\x18\x06 \x01(\r\x12\x13\n\x0bpreemptions\x18\x07 \x01(\r\"\x13\n\x11ListModelsRequest\">\n\x12ListModelsResponse\x12(\n\x06models\x18\x01 \x03(\x0b\x32\x18.slipstream.v1.ModelCard\"U\n\tModelCard\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x11\n\tcreated_s\x18\x04 \x01(\x03\x32\xad\x01\n\tInference\x12M\n\x08Generate\x12\x1e.slipstream.v1.GenerateRequest\x1a\x1f.slipstream.v1.GenerateResponse0\x01\x12Q\n\nListModels\x12 .slipstream.v1.ListModelsRequest\x1a!.slipstream.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16protos/inference.proto\x12\rslipstream.v1\x1a\x15protos/sampling.proto\"\xa3\x04\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12)\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x19.slipstream.v1.ChatPromptH\x00\x12,\n\ttoken_ids\x18\x04 \x01(\x0b\x32\x17.slipstream.v1.TokenIdsH\x00\x12/\n\x08sampling\x18\x05 \x01(\x0b\x32\x1d.slipstream.v1.SamplingParams\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x18\n\x0b\x64\x65\x61\x64line_ms\x18\x07 \x01(\x04H\x01\x88\x01\x01\x12\x18\n\x0bttft_slo_ms\x18\x08 \x01(\x04H\x02\x88\x01\x01\x12\x18\n\x0btpot_slo_ms\x18\t \x01(\x04H\x03\x88\x01\x01\x12\'\n\x05route\x18\n \x01(\x0b\x32\x18.slipstream.v1.RouteHint\x12\x12\n\nrequest_id\x18\x0b \x01(\t\x12\x12\n\ncache_salt\x18\x0c \x01(\t\x12\x1f\n\x17return_prompt_token_ids\x18\r \x01(\x08\x12\x19\n\x0cheartbeat_ms\x18\x0e \x01(\x04H\x04\x88\x01\x01\x12/\n\x0bresume_from\x18\x0f \x01(\x0b\x32\x1a.slipstream.v1.ResumePointB\x08\n\x06promptB\x0e\n\x0c_deadline_msB\x0e\n\x0c_ttft_slo_msB\x0e\n\x0c_tpot_slo_msB\x0f\n\r_heartbeat_ms\"S\n\x0bResumePoint\x12\x15\n\rprompt_digest\x18\x01 \x01(\x0c\x12-\n\x07\x63hoices\x18\x02 \x03(\x0b\x32\x1c.slipstream.v1.ResumedChoice\"}\n\rResumedChoice\x12\r\n\x05index\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\x03\x12\x16\n\x0enum_text_chars\x18\x03 \x01(\x04\x12\x32\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\"\xaa\x01\n\nChatPrompt\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.slipstream.v1.ChatMessage\x12\"\n\x15\x61\x64\x64_generation_prompt\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x1c\n\x14template_kwargs_json\x18\x03 \x01(\t\x12\x12\n\ntools_json\x18\x04 \x01(\tB\x18\n\x16_add_generation_prompt\"@\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x12\n\nextra_json\x18\x03 \x01(\t\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x03\"`\n\tRouteHint\x12\x16\n\x0eprefill_worker\x18\x01 \x01(\t\x12\x15\n\rdecode_worker\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65\x63ode_only\x18\x03 \x01(\x08\x12\x0f\n\x07\x65xclude\x18\x04 \x03(\t\"\xc6\x02\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12+\n\x07\x63hoices\x18\x02 \x03(\x0b\x32\x1a.slipstream.v1.ChoiceDelta\x12\x34\n\x0fprompt_logprobs\x18\x03 \x03(\x0b\x32\x1b.slipstream.v1.TokenLogprob\x12#\n\x05usage\x18\x04 \x01(\x0b\x32\x14.slipstream.v1.Usage\x12\'\n\x07timings\x18\x05 \x01(\x0b\x32\x16.slipstream.v1.Timings\x12\x18\n\x10prompt_token_ids\x18\x06 \x03(\r\x12(\n\x05route\x18\x07 \x01(\x0b\x32\x19.slipstream.v1.RouteTaken\x12)\n\x05start\x18\x08 \x01(\x0b\x32\x1a.slipstream.v1.AnswerStart\"2\n\x0b\x41nswerStart\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\x15\n\rprompt_digest\x18\x02 \x01(\x0c\"\x8d\x02\n\x0b\x43hoiceDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12-\n\x08logprobs\x18\x05 \x03(\x0b\x32\x1b.slipstream.v1.TokenLogprob\x12\x32\n\rfinish_reason\x18\x06 \x01(\x0e\x32\x1b.slipstream.v1.FinishReason\x12\x1a\n\rstop_token_id\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0bstop_string\x18\x08 \x01(\tH\x01\x88\x01\x01\x42\x10\n\x0e_stop_token_idB\x0e\n\x0c_stop_string\"O\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x18\n\x10generated_tokens\x18\x03 \x01(\r\"\x80\x01\n\x07Timings\x12\x10\n\x08queue_ms\x18\x01 \x01(\x01\x12\x12\n\nprefill_ms\x18\x02 \x01(\x01\x12\x13\n\x0btransfer_ms\x18\x03 \x01(\x01\x12\x0f\n\x07ttft_ms\x18\x04 \x01(\x01\x12\x17\n\x0ftoken_1_to_2_ms\x18\x05 \x01(\x01\x12\x10\n\x08total_ms\x18\x06 \x01(\x01\"\xb7\x01\n\nRouteTaken\x12\x16\n\x0eprefill_worker\x18\x01 \x01(\t\x12\x15\n\rdecode_worker\x18\x02 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x03 \x01(\r\x12\x19\n\x11transferred_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12transferred_blocks\x18\x05 \x01(\r\x12\x1c\n\x14\x64\x65\x63ode_cached_blocks\x18\x06 \x01(\r\x12\x13\n\x0bpreemptions\x18\x07 \x01(\r\"\x13\n\x11ListModelsRequest\">\n\x12ListModelsResponse\x12(\n\x06models\x18\x01 \x03(\x0b\x32\x18.slipstream.v1.ModelCard\"U\n\tModelCard\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x11\n\tcreated_s\x18\x04 \x01(\x03\x32\xad\x01\n\tInference\x12M\n\x08Generate\x12\x1e.slipstream.v1.GenerateRequest\x1a\x1f.slipstream.v1.GenerateResponse0\x01\x12Q\n\nListModels\x12 .slipstream.v1.ListModelsRequest\x1a!.slipstream.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,31 +33,37 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.inference_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GENERATEREQUEST']._serialized_start=65
-  _globals['_GENERATEREQUEST']._serialized_end=519
-  _globals['_CHATPROMPT']._serialized_start=522
-  _globals['_CHATPROMPT']._serialized_end=692
-  _globals['_CHATMESSAGE']._serialized_start=694
-  _globals['_CHATMESSAGE']._serialized_end=758
-  _globals['_TOKENIDS']._serialized_start=760
-  _globals['_TOKENIDS']._serialized_end=783
-  _globals['_ROUTEHINT']._serialized_start=785
-  _globals['_ROUTEHINT']._serialized_end=881
-  _globals['_GENERATERESPONSE']._serialized_start=884
-  _globals['_GENERATERESPONSE']._serialized_end=1167
-  _globals['_CHOICEDELTA']._serialized_start=1170
-  _globals['_CHOICEDELTA']._serialized_end=1439
-  _globals['_USAGE']._serialized_start=1441
-  _globals['_USAGE']._serialized_end=1520
-  _globals['_TIMINGS']._serialized_start=1523
-  _globals['_TIMINGS']._serialized_end=1651
-  _globals['_ROUTETAKEN']._serialized_start=1654
-  _globals['_ROUTETAKEN']._serialized_end=1837
-  _globals['_LISTMODELSREQUEST']._serialized_start=1839
-  _globals['_LISTMODELSREQUEST']._serialized_end=1858
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1860
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1922
-  _globals['_MODELCARD']._serialized_start=1924
-  _globals['_MODELCARD']._serialized_end=2009
-  _globals['_INFERENCE']._serialized_start=2012
-  _globals['_INFERENCE']._serialized_end=2185
+  _globals['_GENERATEREQUEST']._serialized_end=612
+  _globals['_RESUMEPOINT']._serialized_start=614
+  _globals['_RESUMEPOINT']._serialized_end=697
+  _globals['_RESUMEDCHOICE']._serialized_start=699
+  _globals['_RESUMEDCHOICE']._serialized_end=824
+  _globals['_CHATPROMPT']._serialized_start=827
+  _globals['_CHATPROMPT']._serialized_end=997
+  _globals['_CHATMESSAGE']._serialized_start=999
+  _globals['_CHATMESSAGE']._serialized_end=1063
+  _globals['_TOKENIDS']._serialized_start=1065
+  _globals['_TOKENIDS']._serialized_end=1088
+  _globals['_ROUTEHINT']._serialized_start=1090
+  _globals['_ROUTEHINT']._serialized_end=1186
+  _globals['_GENERATERESPONSE']._serialized_start=1189
+  _globals['_GENERATERESPONSE']._serialized_end=1515
+  _globals['_ANSWERSTART']._serialized_start=1517
+  _globals['_ANSWERSTART']._serialized_end=1567
+  _globals['_CHOICEDELTA']._serialized_start=1570
+  _globals['_CHOICEDELTA']._serialized_end=1839
+  _globals['_USAGE']._serialized_start=1841
+  _globals['_USAGE']._serialized_end=1920
+  _globals['_TIMINGS']._serialized_start=1923
+  _globals['_TIMINGS']._serialized_end=2051
+  _globals['_ROUTETAKEN']._serialized_start=2054
+  _globals['_ROUTETAKEN']._serialized_end=2237
+  _globals['_LISTMODELSREQUEST']._serialized_start=2239
+  _globals['_LISTMODELSREQUEST']._serialized_end=2258
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2260
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2322
+  _globals['_MODELCARD']._serialized_start=2324
+  _globals['_MODELCARD']._serialized_end=2409
+  _globals['_INFERENCE']._serialized_start=2412
+  _globals['_INFERENCE']._serialized_end=2585
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "text", "chat", "token_ids", "sampling", "priority", "deadline_ms", "ttft_slo_ms", "tpot_slo_ms", "route", "request_id", "cache_salt", "return_prompt_token_ids")
+    __slots__ = ("model", "text", "chat", "token_ids", "sampling", "priority", "deadline_ms", "ttft_slo_ms", "tpot_slo_ms", "route", "request_id", "cache_salt", "return_prompt_token_ids", "heartbeat_ms", "resume_from")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,8 @@ class GenerateRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     RETURN_PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FROM_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     chat: ChatPrompt
@@ -35,7 +37,29 @@ class GenerateRequest(_message.Message):
     request_id: str
     cache_salt: str
     return_prompt_token_ids: bool
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., ttft_slo_ms: _Optional[int] = ..., tpot_slo_ms: _Optional[int] = ..., route: _Optional[_Union[RouteHint, _Mapping]] = ..., request_id: _Optional[str] = ..., cache_salt: _Optional[str] = ..., return_prompt_token_ids: _Optional[bool] = ...) -> None: ...
+    heartbeat_ms: int
+    resume_from: ResumePoint
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., sampling: _Optional[_Union[_sampling_pb2.SamplingParams, _Mapping]] = ..., priority: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., ttft_slo_ms: _Optional[int] = ..., tpot_slo_ms: _Optional[int] = ..., route: _Optional[_Union[RouteHint, _Mapping]] = ..., request_id: _Optional[str] = ..., cache_salt: _Optional[str] = ..., return_prompt_token_ids: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ..., resume_from: _Optional[_Union[ResumePoint, _Mapping]] = ...) -> None: ...
+
+class ResumePoint(_message.Message):
+    __slots__ = ("prompt_digest", "choices")
+    PROMPT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    prompt_digest: bytes
+    choices: _containers.RepeatedCompositeFieldContainer[ResumedChoice]
+    def __init__(self, prompt_digest: _Optional[bytes] = ..., choices: _Optional[_Iterable[_Union[ResumedChoice, _Mapping]]] = ...) -> None: ...
+
+class ResumedChoice(_message.Message):
+    __slots__ = ("index", "token_ids", "num_text_chars", "finish_reason")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TEXT_CHARS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    num_text_chars: int
+    finish_reason: _sampling_pb2.FinishReason
+    def __init__(self, index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., num_text_chars: _Optional[int] = ..., finish_reason: _Optional[_Union[_sampling_pb2.FinishReason, str]] = ...) -> None: ...
 
 class ChatPrompt(_message.Message):
     __slots__ = ("messages", "add_generation_prompt", "template_kwargs_json", "tools_json")
@@ -78,7 +102,7 @@ class RouteHint(_message.Message):
     def __init__(self, prefill_worker: _Optional[str] = ..., decode_worker: _Optional[str] = ..., decode_only: _Optional[bool] = ..., exclude: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("request_id", "choices", "prompt_logprobs", "usage", "timings", "prompt_token_ids", "route")
+    __slots__ = ("request_id", "choices", "prompt_logprobs", "usage", "timings", "prompt_token_ids", "route", "start")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +110,7 @@ class GenerateResponse(_message.Message):
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     choices: _containers.RepeatedCompositeFieldContainer[ChoiceDelta]
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[_sampling_pb2.TokenLogprob]
@@ -93,7 +118,16 @@ class GenerateResponse(_message.Message):
     timings: Timings
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     route: RouteTaken
-    def __init__(self, request_id: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChoiceDelta, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_sampling_pb2.TokenLogprob, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., route: _Optional[_Union[RouteTaken, _Mapping]] = ...) -> None: ...
+    start: AnswerStart
+    def __init__(self, request_id: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChoiceDelta, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_sampling_pb2.TokenLogprob, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., route: _Optional[_Union[RouteTaken, _Mapping]] = ..., start: _Optional[_Union[AnswerStart, _Mapping]] = ...) -> None: ...
+
+class AnswerStart(_message.Message):
+    __slots__ = ("seed", "prompt_digest")
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    seed: int
+    prompt_digest: bytes
+    def __init__(self, seed: _Optional[int] = ..., prompt_digest: _Optional[bytes] = ...) -> None: ...
 
 class ChoiceDelta(_message.Message):
     __slots__ = ("index", "first_index", "token_ids", "text", "logprobs", "finish_reason", "stop_token_id", "stop_string")

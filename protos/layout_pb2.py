@@ -24,23 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/layout.proto\x12\rslipstream.v1\"\xd6\x01\n\x0cKVCacheGroup\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.slipstream.v1.KVCacheKind\x12\x0e\n\x06layers\x18\x03 \x03(\r\x12\x16\n\x0enum_components\x18\x04 \x01(\r\x12\x14\n\x0cnum_kv_heads\x18\x05 \x01(\r\x12\x10\n\x08head_dim\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\r\n\x05\x64type\x18\x08 \x01(\t\x12\x17\n\x0f\x62ytes_per_block\x18\t \x01(\x04\":\n\x0bKVCacheSpec\x12+\n\x06groups\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.KVCacheGroup\"R\n\x0cRankEndpoint\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x12\n\ntransports\x18\x03 \x03(\t\x12\x0f\n\x07host_id\x18\x04 \x01(\t*N\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n\x0cROLE_PREFILL\x10\x01\x12\x0f\n\x0bROLE_DECODE\x10\x02\x12\r\n\tROLE_BOTH\x10\x03*y\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15WORKER_STATE_STARTING\x10\x01\x12\x16\n\x12WORKER_STATE_READY\x10\x02\x12\x19\n\x15WORKER_STATE_DRAINING\x10\x03*\x91\x01\n\x0bKVCacheKind\x12\x1d\n\x19KV_CACHE_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12KV_CACHE_KIND_FULL\x10\x01\x12\x18\n\x14KV_CACHE_KIND_WINDOW\x10\x02\x12\x18\n\x14KV_CACHE_KIND_LATENT\x10\x03\x12\x17\n\x13KV_CACHE_KIND_STATE\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13protos/layout.proto\x12\rslipstream.v1\"\xd6\x01\n\x0cKVCacheGroup\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.slipstream.v1.KVCacheKind\x12\x0e\n\x06layers\x18\x03 \x03(\r\x12\x16\n\x0enum_components\x18\x04 \x01(\r\x12\x14\n\x0cnum_kv_heads\x18\x05 \x01(\r\x12\x10\n\x08head_dim\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\r\n\x05\x64type\x18\x08 \x01(\t\x12\x17\n\x0f\x62ytes_per_block\x18\t \x01(\x04\":\n\x0bKVCacheSpec\x12+\n\x06groups\x18\x01 \x03(\x0b\x32\x1b.slipstream.v1.KVCacheGroup\"u\n\x0cRankEndpoint\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x12\n\ntransports\x18\x03 \x03(\t\x12\x0f\n\x07host_id\x18\x04 \x01(\t\x12\x0e\n\x06island\x18\x05 \x01(\t\x12\x11\n\tchecksums\x18\x06 \x03(\t*N\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n\x0cROLE_PREFILL\x10\x01\x12\x0f\n\x0bROLE_DECODE\x10\x02\x12\r\n\tROLE_BOTH\x10\x03*\xc6\x01\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15WORKER_STATE_STARTING\x10\x01\x12\x16\n\x12WORKER_STATE_READY\x10\x02\x12\x19\n\x15WORKER_STATE_DRAINING\x10\x03\x12\x1a\n\x16WORKER_STATE_NOT_READY\x10\x04\x12\x18\n\x14WORKER_STATE_REMOVED\x10\x05\x12\x15\n\x11WORKER_STATE_DEAD\x10\x06*\x91\x01\n\x0bKVCacheKind\x12\x1d\n\x19KV_CACHE_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12KV_CACHE_KIND_FULL\x10\x01\x12\x18\n\x14KV_CACHE_KIND_WINDOW\x10\x02\x12\x18\n\x14KV_CACHE_KIND_LATENT\x10\x03\x12\x17\n\x13KV_CACHE_KIND_STATE\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.layout_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=399
-  _globals['_ROLE']._serialized_end=477
-  _globals['_WORKERSTATE']._serialized_start=479
-  _globals['_WORKERSTATE']._serialized_end=600
-  _globals['_KVCACHEKIND']._serialized_start=603
-  _globals['_KVCACHEKIND']._serialized_end=748
+  _globals['_ROLE']._serialized_start=434
+  _globals['_ROLE']._serialized_end=512
+  _globals['_WORKERSTATE']._serialized_start=515
+  _globals['_WORKERSTATE']._serialized_end=713
+  _globals['_KVCACHEKIND']._serialized_start=716
+  _globals['_KVCACHEKIND']._serialized_end=861
   _globals['_KVCACHEGROUP']._serialized_start=39
   _globals['_KVCACHEGROUP']._serialized_end=253
   _globals['_KVCACHESPEC']._serialized_start=255
   _globals['_KVCACHESPEC']._serialized_end=313
   _globals['_RANKENDPOINT']._serialized_start=315
-  _globals['_RANKENDPOINT']._serialized_end=397
+  _globals['_RANKENDPOINT']._serialized_end=432
 # @@protoc_insertion_point(module_scope)

@@ -20,6 +20,9 @@ class WorkerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WORKER_STATE_STARTING: _ClassVar[WorkerState]
     WORKER_STATE_READY: _ClassVar[WorkerState]
     WORKER_STATE_DRAINING: _ClassVar[WorkerState]
+    WORKER_STATE_NOT_READY: _ClassVar[WorkerState]
+    WORKER_STATE_REMOVED: _ClassVar[WorkerState]
+    WORKER_STATE_DEAD: _ClassVar[WorkerState]
 
 class KVCacheKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -36,6 +39,9 @@ WORKER_STATE_UNSPECIFIED: WorkerState
 WORKER_STATE_STARTING: WorkerState
 WORKER_STATE_READY: WorkerState
 WORKER_STATE_DRAINING: WorkerState
+WORKER_STATE_NOT_READY: WorkerState
+WORKER_STATE_REMOVED: WorkerState
+WORKER_STATE_DEAD: WorkerState
 KV_CACHE_KIND_UNSPECIFIED: KVCacheKind
 KV_CACHE_KIND_FULL: KVCacheKind
 KV_CACHE_KIND_WINDOW: KVCacheKind
@@ -71,13 +77,17 @@ class KVCacheSpec(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[KVCacheGroup, _Mapping]]] = ...) -> None: ...
 
 class RankEndpoint(_message.Message):
-    __slots__ = ("rank", "address", "transports", "host_id")
+    __slots__ = ("rank", "address", "transports", "host_id", "island", "checksums")
     RANK_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    ISLAND_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     rank: int
     address: str
     transports: _containers.RepeatedScalarFieldContainer[str]
     host_id: str
-    def __init__(self, rank: _Optional[int] = ..., address: _Optional[str] = ..., transports: _Optional[_Iterable[str]] = ..., host_id: _Optional[str] = ...) -> None: ...
+    island: str
+    checksums: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rank: _Optional[int] = ..., address: _Optional[str] = ..., transports: _Optional[_Iterable[str]] = ..., host_id: _Optional[str] = ..., island: _Optional[str] = ..., checksums: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -25,15 +25,17 @@ _sym_db = _symbol_database.Default()
 from protos import layout_pb2 as protos_dot_layout__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15protos/transfer.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\"\xbc\x01\n\x06Ticket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x18\n\x10source_worker_id\x18\x02 \x01(\t\x12\x16\n\x0esink_worker_id\x18\x03 \x01(\t\x12\x18\n\x10sink_incarnation\x18\x04 \x01(\x04\x12-\n\x06reason\x18\x05 \x01(\x0e\x32\x1d.slipstream.v1.TransferReason\x12\x12\n\ngeneration\x18\x06 \x01(\r\x12\x10\n\x08lease_ms\x18\x07 \x01(\x04\"8\n\x08\x42lockMap\x12,\n\x06groups\x18\x01 \x03(\x0b\x32\x1c.slipstream.v1.GroupBlockMap\"E\n\rGroupBlockMap\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\x12\x0f\n\x07present\x18\x03 \x03(\x08\"\x1f\n\nMapRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\"Z\n\x0bMapResponse\x12%\n\x06ticket\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Ticket\x12$\n\x03map\x18\x02 \x01(\x0b\x32\x17.slipstream.v1.BlockMap\"\x8a\x01\n\nPushTarget\x12%\n\x06ticket\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Ticket\x12/\n\nsink_ranks\x18\x02 \x03(\x0b\x32\x1b.slipstream.v1.RankEndpoint\x12$\n\x03map\x18\x03 \x01(\x0b\x32\x17.slipstream.v1.BlockMap\"G\n\tPushFrame\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.PushHeader\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"{\n\nPushHeader\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x10\n\x08group_id\x18\x04 \x01(\r\x12&\n\x07\x65xtents\x18\x05 \x03(\x0b\x32\x15.slipstream.v1.Extent\"?\n\x06\x45xtent\x12\x15\n\rlogical_block\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"&\n\x0cPushResponse\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\"\xe2\x01\n\rCommitRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x11\n\tnum_ranks\x18\x04 \x01(\r\x12\x1b\n\x13num_computed_tokens\x18\x05 \x01(\r\x12*\n\x06groups\x18\x06 \x03(\x0b\x32\x1a.slipstream.v1.GroupCommit\x12/\n\x0c\x66irst_tokens\x18\x07 \x03(\x0b\x32\x19.slipstream.v1.FirstToken\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\"J\n\x0bGroupCommit\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x16\n\x0elogical_blocks\x18\x02 \x03(\r\x12\x11\n\tchecksums\x18\x03 \x03(\x07\"F\n\nFirstToken\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12\x10\n\x08token_id\x18\x02 \x01(\r\x12\x10\n\x08\x66inished\x18\x03 \x01(\x08\"\x10\n\x0e\x43ommitResponse\"D\n\x0b\x46\x61ilRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0e\n\x0c\x46\x61ilResponse*\xa9\x01\n\x0eTransferReason\x12\x1f\n\x1bTRANSFER_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18TRANSFER_REASON_HANDOVER\x10\x01\x12\x19\n\x15TRANSFER_REASON_DRAIN\x10\x02\x12\x1d\n\x19TRANSFER_REASON_MIGRATION\x10\x03\x12\x1e\n\x1aTRANSFER_REASON_PEER_FETCH\x10\x04\x32\x93\x02\n\nKvTransfer\x12<\n\x03Map\x12\x19.slipstream.v1.MapRequest\x1a\x1a.slipstream.v1.MapResponse\x12?\n\x04Push\x12\x18.slipstream.v1.PushFrame\x1a\x1b.slipstream.v1.PushResponse(\x01\x12\x45\n\x06\x43ommit\x12\x1c.slipstream.v1.CommitRequest\x1a\x1d.slipstream.v1.CommitResponse\x12?\n\x04\x46\x61il\x12\x1a.slipstream.v1.FailRequest\x1a\x1b.slipstream.v1.FailResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15protos/transfer.proto\x12\rslipstream.v1\x1a\x13protos/layout.proto\"\xbc\x01\n\x06Ticket\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x18\n\x10source_worker_id\x18\x02 \x01(\t\x12\x16\n\x0esink_worker_id\x18\x03 \x01(\t\x12\x18\n\x10sink_incarnation\x18\x04 \x01(\x04\x12-\n\x06reason\x18\x05 \x01(\x0e\x32\x1d.slipstream.v1.TransferReason\x12\x12\n\ngeneration\x18\x06 \x01(\r\x12\x10\n\x08lease_ms\x18\x07 \x01(\x04\"8\n\x08\x42lockMap\x12,\n\x06groups\x18\x01 \x03(\x0b\x32\x1c.slipstream.v1.GroupBlockMap\"E\n\rGroupBlockMap\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x11\n\tblock_ids\x18\x02 \x03(\r\x12\x0f\n\x07present\x18\x03 \x03(\x08\"\x1f\n\nMapRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\"Z\n\x0bMapResponse\x12%\n\x06ticket\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Ticket\x12$\n\x03map\x18\x02 \x01(\x0b\x32\x17.slipstream.v1.BlockMap\"\x8a\x01\n\nPushTarget\x12%\n\x06ticket\x18\x01 \x01(\x0b\x32\x15.slipstream.v1.Ticket\x12/\n\nsink_ranks\x18\x02 \x03(\x0b\x32\x1b.slipstream.v1.RankEndpoint\x12$\n\x03map\x18\x03 \x01(\x0b\x32\x17.slipstream.v1.BlockMap\"G\n\tPushFrame\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.PushHeader\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\"{\n\nPushHeader\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x10\n\x08group_id\x18\x04 \x01(\r\x12&\n\x07\x65xtents\x18\x05 \x03(\x0b\x32\x15.slipstream.v1.Extent\"?\n\x06\x45xtent\x12\x15\n\rlogical_block\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"&\n\x0cPushResponse\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\"m\n\x0f\x41nnounceRequest\x12+\n\x04open\x18\x01 \x01(\x0b\x32\x1b.slipstream.v1.AnnounceOpenH\x00\x12%\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x14.slipstream.v1.BatchH\x00\x42\x06\n\x04kind\"\xd7\x01\n\x0c\x41nnounceOpen\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x38\n\rshared_memory\x18\x04 \x01(\x0b\x32\x1f.slipstream.v1.SharedMemoryLaneH\x00\x12\'\n\x04pair\x18\x05 \x01(\x0b\x32\x17.slipstream.v1.PairLaneH\x00\x12\'\n\x04nixl\x18\x06 \x01(\x0b\x32\x17.slipstream.v1.NixlLaneH\x00\x42\x06\n\x04lane\"V\n\x10SharedMemoryLane\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x12\n\nslot_bytes\x18\x03 \x01(\x04\x12\x11\n\tnum_slots\x18\x04 \x01(\r\"\x1b\n\x08PairLane\x12\x0f\n\x07pair_id\x18\x01 \x01(\t\"6\n\x08NixlLane\x12\x16\n\x0e\x61gent_metadata\x18\x01 \x01(\x0c\x12\x12\n\nagent_name\x18\x02 \x01(\t\"\x8c\x01\n\x05\x42\x61tch\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12&\n\x07\x65xtents\x18\x02 \x03(\x0b\x32\x15.slipstream.v1.Extent\x12\x0c\n\x04slot\x18\x03 \x01(\r\x12\x11\n\taddresses\x18\x04 \x03(\x06\x12\x11\n\tdevice_id\x18\x05 \x01(\r\x12\x15\n\rdevice_memory\x18\x06 \x01(\x08\"%\n\x10\x41nnounceResponse\x12\x11\n\tnum_taken\x18\x01 \x01(\x04\"j\n\x0bPairRequest\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.slipstream.v1.PairOpenH\x00\x12*\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x19.slipstream.v1.StoreEntryH\x00\x42\x06\n\x04kind\">\n\x08PairOpen\x12\x0f\n\x07pair_id\x18\x01 \x01(\t\x12\x0e\n\x06island\x18\x02 \x01(\t\x12\x11\n\tworker_id\x18\x03 \x01(\t\"T\n\x0cPairResponse\x12*\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.StoreEntryH\x00\x12\x10\n\x06\x66ormed\x18\x02 \x01(\x08H\x00\x42\x06\n\x04kind\"(\n\nStoreEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x96\x02\n\rCommitRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x11\n\tnum_ranks\x18\x04 \x01(\r\x12\x1b\n\x13num_computed_tokens\x18\x05 \x01(\r\x12*\n\x06groups\x18\x06 \x03(\x0b\x32\x1a.slipstream.v1.GroupCommit\x12/\n\x0c\x66irst_tokens\x18\x07 \x03(\x0b\x32\x19.slipstream.v1.FirstToken\x12\x0f\n\x07\x61ttempt\x18\x08 \x01(\r\x12\x32\n\rchecksum_kind\x18\t \x01(\x0e\x32\x1b.slipstream.v1.ChecksumKind\"[\n\x0bGroupCommit\x12\x10\n\x08group_id\x18\x01 \x01(\r\x12\x16\n\x0elogical_blocks\x18\x02 \x03(\r\x12\x11\n\tchecksums\x18\x03 \x03(\x07\x12\x0f\n\x07\x64igests\x18\x04 \x03(\x06\"F\n\nFirstToken\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12\x10\n\x08token_id\x18\x02 \x01(\r\x12\x10\n\x08\x66inished\x18\x03 \x01(\x08\"\x10\n\x0e\x43ommitResponse\"D\n\x0b\x46\x61ilRequest\x12\x11\n\tticket_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0e\n\x0c\x46\x61ilResponse*\xa9\x01\n\x0eTransferReason\x12\x1f\n\x1bTRANSFER_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18TRANSFER_REASON_HANDOVER\x10\x01\x12\x19\n\x15TRANSFER_REASON_DRAIN\x10\x02\x12\x1d\n\x19TRANSFER_REASON_MIGRATION\x10\x03\x12\x1e\n\x1aTRANSFER_REASON_PEER_FETCH\x10\x04*y\n\x0c\x43hecksumKind\x12\x1d\n\x19\x43HECKSUM_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43HECKSUM_KIND_NONE\x10\x01\x12\x17\n\x13\x43HECKSUM_KIND_CRC32\x10\x02\x12\x19\n\x15\x43HECKSUM_KIND_XXH3_64\x10\x03\x32\xa9\x03\n\nKvTransfer\x12<\n\x03Map\x12\x19.slipstream.v1.MapRequest\x1a\x1a.slipstream.v1.MapResponse\x12?\n\x04Push\x12\x18.slipstream.v1.PushFrame\x1a\x1b.slipstream.v1.PushResponse(\x01\x12O\n\x08\x41nnounce\x12\x1e.slipstream.v1.AnnounceRequest\x1a\x1f.slipstream.v1.AnnounceResponse(\x01\x30\x01\x12\x43\n\x04Pair\x12\x1a.slipstream.v1.PairRequest\x1a\x1b.slipstream.v1.PairResponse(\x01\x30\x01\x12\x45\n\x06\x43ommit\x12\x1c.slipstream.v1.CommitRequest\x1a\x1d.slipstream.v1.CommitResponse\x12?\n\x04\x46\x61il\x12\x1a.slipstream.v1.FailRequest\x1a\x1b.slipstream.v1.FailResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.transfer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRANSFERREASON']._serialized_start=1432
-  _globals['_TRANSFERREASON']._serialized_end=1601
+  _globals['_TRANSFERREASON']._serialized_start=2485
+  _globals['_TRANSFERREASON']._serialized_end=2654
+  _globals['_CHECKSUMKIND']._serialized_start=2656
+  _globals['_CHECKSUMKIND']._serialized_end=2777
   _globals['_TICKET']._serialized_start=62
   _globals['_TICKET']._serialized_end=250
   _globals['_BLOCKMAP']._serialized_start=252
@@ -54,18 +56,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXTENT']._serialized_end=908
   _globals['_PUSHRESPONSE']._serialized_start=910
   _globals['_PUSHRESPONSE']._serialized_end=948
-  _globals['_COMMITREQUEST']._serialized_start=951
-  _globals['_COMMITREQUEST']._serialized_end=1177
-  _globals['_GROUPCOMMIT']._serialized_start=1179
-  _globals['_GROUPCOMMIT']._serialized_end=1253
-  _globals['_FIRSTTOKEN']._serialized_start=1255
-  _globals['_FIRSTTOKEN']._serialized_end=1325
-  _globals['_COMMITRESPONSE']._serialized_start=1327
-  _globals['_COMMITRESPONSE']._serialized_end=1343
-  _globals['_FAILREQUEST']._serialized_start=1345
-  _globals['_FAILREQUEST']._serialized_end=1413
-  _globals['_FAILRESPONSE']._serialized_start=1415
-  _globals['_FAILRESPONSE']._serialized_end=1429
-  _globals['_KVTRANSFER']._serialized_start=1604
-  _globals['_KVTRANSFER']._serialized_end=1879
+  _globals['_ANNOUNCEREQUEST']._serialized_start=950
+  _globals['_ANNOUNCEREQUEST']._serialized_end=1059
+  _globals['_ANNOUNCEOPEN']._serialized_start=1062
+  _globals['_ANNOUNCEOPEN']._serialized_end=1277
+  _globals['_SHAREDMEMORYLANE']._serialized_start=1279
+  _globals['_SHAREDMEMORYLANE']._serialized_end=1365
+  _globals['_PAIRLANE']._serialized_start=1367
+  _globals['_PAIRLANE']._serialized_end=1394
+  _globals['_NIXLLANE']._serialized_start=1396
+  _globals['_NIXLLANE']._serialized_end=1450
+  _globals['_BATCH']._serialized_start=1453
+  _globals['_BATCH']._serialized_end=1593
+  _globals['_ANNOUNCERESPONSE']._serialized_start=1595
+  _globals['_ANNOUNCERESPONSE']._serialized_end=1632
+  _globals['_PAIRREQUEST']._serialized_start=1634
+  _globals['_PAIRREQUEST']._serialized_end=1740
+  _globals['_PAIROPEN']._serialized_start=1742
+  _globals['_PAIROPEN']._serialized_end=1804
+  _globals['_PAIRRESPONSE']._serialized_start=1806
+  _globals['_PAIRRESPONSE']._serialized_end=1890
+  _globals['_STOREENTRY']._serialized_start=1892
+  _globals['_STOREENTRY']._serialized_end=1932
+  _globals['_COMMITREQUEST']._serialized_start=1935
+  _globals['_COMMITREQUEST']._serialized_end=2213
+  _globals['_GROUPCOMMIT']._serialized_start=2215
+  _globals['_GROUPCOMMIT']._serialized_end=2306
+  _globals['_FIRSTTOKEN']._serialized_start=2308
+  _globals['_FIRSTTOKEN']._serialized_end=2378
+  _globals['_COMMITRESPONSE']._serialized_start=2380
+  _globals['_COMMITRESPONSE']._serialized_end=2396
+  _globals['_FAILREQUEST']._serialized_start=2398
+  _globals['_FAILREQUEST']._serialized_end=2466
+  _globals['_FAILRESPONSE']._serialized_start=2468
+  _globals['_FAILRESPONSE']._serialized_end=2482
+  _globals['_KVTRANSFER']._serialized_start=2780
+  _globals['_KVTRANSFER']._serialized_end=3205
 # @@protoc_insertion_point(module_scope)

@@ -44,6 +44,16 @@ class KvTransferStub:
                 request_serializer=protos_dot_transfer__pb2.PushFrame.SerializeToString,
                 response_deserializer=protos_dot_transfer__pb2.PushResponse.FromString,
                 _registered_method=True)
+        self.Announce = channel.stream_stream(
+                '/slipstream.v1.KvTransfer/Announce',
+                request_serializer=protos_dot_transfer__pb2.AnnounceRequest.SerializeToString,
+                response_deserializer=protos_dot_transfer__pb2.AnnounceResponse.FromString,
+                _registered_method=True)
+        self.Pair = channel.stream_stream(
+                '/slipstream.v1.KvTransfer/Pair',
+                request_serializer=protos_dot_transfer__pb2.PairRequest.SerializeToString,
+                response_deserializer=protos_dot_transfer__pb2.PairResponse.FromString,
+                _registered_method=True)
         self.Commit = channel.unary_unary(
                 '/slipstream.v1.KvTransfer/Commit',
                 request_serializer=protos_dot_transfer__pb2.CommitRequest.SerializeToString,
@@ -75,6 +85,21 @@ class KvTransferServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Announce(self, request_iterator, context):
+        """Blocks of one ticket from one source rank by another transport: batches are announced here, the sink takes
+        their bytes there and says so. The sink ends the call when it has taken all that was announced.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pair(self, request_iterator, context):
+        """Two workers of an island form a group of two for point-to-point messages. The group lives as long as the call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Commit(self, request, context):
         """Ends a transfer: complete when every source rank has committed and counts and checksums match.
         """
@@ -101,6 +126,16 @@ def add_KvTransferServicer_to_server(servicer, server):
                     servicer.Push,
                     request_deserializer=protos_dot_transfer__pb2.PushFrame.FromString,
                     response_serializer=protos_dot_transfer__pb2.PushResponse.SerializeToString,
+            ),
+            'Announce': grpc.stream_stream_rpc_method_handler(
+                    servicer.Announce,
+                    request_deserializer=protos_dot_transfer__pb2.AnnounceRequest.FromString,
+                    response_serializer=protos_dot_transfer__pb2.AnnounceResponse.SerializeToString,
+            ),
+            'Pair': grpc.stream_stream_rpc_method_handler(
+                    servicer.Pair,
+                    request_deserializer=protos_dot_transfer__pb2.PairRequest.FromString,
+                    response_serializer=protos_dot_transfer__pb2.PairResponse.SerializeToString,
             ),
             'Commit': grpc.unary_unary_rpc_method_handler(
                     servicer.Commit,
@@ -167,6 +202,60 @@ class KvTransfer:
             '/slipstream.v1.KvTransfer/Push',
             protos_dot_transfer__pb2.PushFrame.SerializeToString,
             protos_dot_transfer__pb2.PushResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Announce(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/slipstream.v1.KvTransfer/Announce',
+            protos_dot_transfer__pb2.AnnounceRequest.SerializeToString,
+            protos_dot_transfer__pb2.AnnounceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pair(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/slipstream.v1.KvTransfer/Pair',
+            protos_dot_transfer__pb2.PairRequest.SerializeToString,
+            protos_dot_transfer__pb2.PairResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -249,7 +249,7 @@ class LegStart(_message.Message):
     def __init__(self, cached_tokens: _Optional[int] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_sampling_pb2.TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class LegEnd(_message.Message):
-    __slots__ = ("request_id", "attempt", "choice_indices", "reason", "status", "message", "sent_bytes", "sent_blocks", "transfer_ms", "num_output_tokens")
+    __slots__ = ("request_id", "attempt", "choice_indices", "reason", "status", "message", "sent_bytes", "sent_blocks", "transfer_ms", "push_ms", "num_output_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CHOICE_INDICES_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +259,7 @@ class LegEnd(_message.Message):
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     SENT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_MS_FIELD_NUMBER: _ClassVar[int]
+    PUSH_MS_FIELD_NUMBER: _ClassVar[int]
     NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
@@ -269,11 +270,26 @@ class LegEnd(_message.Message):
     sent_bytes: int
     sent_blocks: int
     transfer_ms: float
+    push_ms: float
     num_output_tokens: int
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., choice_indices: _Optional[_Iterable[int]] = ..., reason: _Optional[_Union[LegEndReason, str]] = ..., status: _Optional[str] = ..., message: _Optional[str] = ..., sent_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., transfer_ms: _Optional[float] = ..., push_ms: _Optional[float] = ..., num_output_tokens: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers")
+    __slots__ = ("num_running", "num_waiting", "num_waiting_tokens", "num_reservations", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_quarantined_blocks", "prefix_query_tokens", "prefix_hit_tokens", "num_preemptions", "sent_bytes", "received_bytes", "sent_blocks", "received_blocks", "num_generated_tokens", "num_prefilled_tokens", "max_num_seqs", "num_running_tokens", "queue_s", "busy_s", "num_submits_taken", "step_times", "num_routers", "num_swapped", "num_host_blocks", "num_free_host_blocks", "num_swap_outs", "swapped_out_blocks", "swapped_in_blocks", "sent_bytes_by_transport", "transport_fallbacks")
+    class SentBytesByTransportEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TransportFallbacksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NUM_RUNNING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
     NUM_WAITING_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +314,14 @@ class LoadReport(_message.Message):
     NUM_SUBMITS_TAKEN_FIELD_NUMBER: _ClassVar[int]
     STEP_TIMES_FIELD_NUMBER: _ClassVar[int]
     NUM_ROUTERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SWAPPED_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FREE_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SWAP_OUTS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_OUT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_IN_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_BY_TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FALLBACKS_FIELD_NUMBER: _ClassVar[int]
     num_running: int
     num_waiting: int
     num_waiting_tokens: int
@@ -322,7 +346,15 @@ class LoadReport(_message.Message):
     num_submits_taken: int
     step_times: StepTimes
     num_routers: int
-    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., prefix_query_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., received_blocks: _Optional[int] = ..., num_generated_tokens: _Optional[int] = ..., num_prefilled_tokens: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., num_running_tokens: _Optional[int] = ..., queue_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., num_submits_taken: _Optional[int] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., num_routers: _Optional[int] = ...) -> None: ...
+    num_swapped: int
+    num_host_blocks: int
+    num_free_host_blocks: int
+    num_swap_outs: int
+    swapped_out_blocks: int
+    swapped_in_blocks: int
+    sent_bytes_by_transport: _containers.ScalarMap[str, int]
+    transport_fallbacks: _containers.ScalarMap[str, int]
+    def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_waiting_tokens: _Optional[int] = ..., num_reservations: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_quarantined_blocks: _Optional[int] = ..., prefix_query_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_blocks: _Optional[int] = ..., received_blocks: _Optional[int] = ..., num_generated_tokens: _Optional[int] = ..., num_prefilled_tokens: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., num_running_tokens: _Optional[int] = ..., queue_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., num_submits_taken: _Optional[int] = ..., step_times: _Optional[_Union[StepTimes, _Mapping]] = ..., num_routers: _Optional[int] = ..., num_swapped: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_free_host_blocks: _Optional[int] = ..., num_swap_outs: _Optional[int] = ..., swapped_out_blocks: _Optional[int] = ..., swapped_in_blocks: _Optional[int] = ..., sent_bytes_by_transport: _Optional[_Mapping[str, int]] = ..., transport_fallbacks: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class StepTimes(_message.Message):
     __slots__ = ("step_s", "prefill_token_s", "prefill_pair_s", "decode_request_s", "decode_kv_token_s", "num_steps")

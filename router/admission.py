@@ -13,6 +13,7 @@ from common.request import RequestId, SamplingParams
 from router.fleet import Fleet
 from router.generation import GenerateCommand
 from router.prompt import PromptReader
+from router.resume_point import check_resume_point
 from router.worker_info import WorkerInfo
 
 # Of a caller's request id, so much is told to workers, with every token.
@@ -34,6 +35,7 @@ class AdmittedRequest:
     command: GenerateCommand
     worker: WorkerInfo
     prompt_token_ids: tuple[int, ...]
+    prompt_digest: bytes
     sampling: SamplingParams
     cache_salt: bytes
     point_keys: tuple[BlockKey, ...]
@@ -55,14 +57,20 @@ class Admission:
             raise ModelNotFoundError(command.model, (self._model_name,))
         worker = self._fleet.reference()
         command.sampling.check_vocabulary(worker.vocab_size)
-        cache_salt = encode_salt("", command.cache_salt)
+        cache_salt = encode_salt("" if command.tenant is None else command.tenant.name, command.cache_salt)
         prompt = await self._prompts.read(command.prompt, worker, cache_salt)
+        sampling = _completed(command.sampling, len(prompt.token_ids), worker.max_model_len)
+        if command.resume_from is not None:
+            check_resume_point(command.resume_from, command.sampling, prompt.digest, worker.vocab_size)
+            # They were told with the first tokens.
+            sampling = dataclasses.replace(sampling, prompt_logprobs=None)
         return AdmittedRequest(
             request_id=_unique_id(command.request_id),
             command=command,
             worker=worker,
             prompt_token_ids=prompt.token_ids,
-            sampling=_completed(command.sampling, len(prompt.token_ids), worker.max_model_len),
+            prompt_digest=prompt.digest,
+            sampling=sampling,
             cache_salt=cache_salt,
             point_keys=prompt.point_keys,
             arrival_s=arrival_s,

@@ -15,6 +15,7 @@ import grpc
 
 from common.config import Role
 from common.errors import IncompatibleWorkerError
+from common.net.handshake import HandshakeLog
 from common.net.leg_codec import encode_leg
 from common.net.protocol import PROTOCOL_VERSION
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
@@ -71,6 +72,7 @@ class Attachment:
         stub_type = worker_pb2_grpc.PrefillWorkerStub if info.role is Role.PREFILL else worker_pb2_grpc.DecodeWorkerStub
         self._attach = stub_type(channel).Attach
         self._describe = worker_pb2_grpc.RegistrationStub(channel).Describe
+        self._handshakes = HandshakeLog(logger, f"worker {info.worker_id} at {info.address}")
         self._outgoing: asyncio.Queue[worker_pb2.AttachRequest] = asyncio.Queue()
         self._inboxes: dict[AttemptKey, Inbox] = {}
         self.connected = False
@@ -80,6 +82,16 @@ class Attachment:
     def connected_within(self, seconds: float) -> bool:
         """Whether the stream is up, or broke so lately, and unannounced, that the worker may come back as it was."""
         return self.connected or (self._lost_s is not None and time.monotonic() - self._lost_s < seconds)
+
+    @property
+    def left(self) -> bool:
+        """Whether the stream ended after the worker had said that it drains."""
+        return not self.connected and self._draining
+
+    @property
+    def lost(self) -> bool:
+        """Whether the stream broke without a word of the worker's."""
+        return not self.connected and self._lost_s is not None
 
     def open(self, inbox: Inbox) -> None:
         """From now on the attempt's messages go to its inbox."""
@@ -128,7 +140,7 @@ class Attachment:
                 await self._run_stream()
                 delay_s = RECONNECT_DELAY_S
             except grpc.aio.AioRpcError as error:
-                logger.debug("stream to %s: %s", self._worker_id, error.details())
+                self._handshakes.failed(error)
             except IncompatibleWorkerError as error:
                 logger.debug("stream to %s: %s", self._worker_id, error)  # the fleet has told it
             except AddressTakenError as error:
@@ -148,7 +160,9 @@ class Attachment:
             raise AddressTakenError(f"worker {who.worker_id} is where worker {self._worker_id} was")
         call = self._attach()
         try:
-            hello = worker_pb2.AttachHello(router_id=self._router_id, protocol_version=PROTOCOL_VERSION)
+            # A worker of the version before knows no newer one: to it this router speaks its own.
+            version = min(PROTOCOL_VERSION, who.protocol_version)
+            hello = worker_pb2.AttachHello(router_id=self._router_id, protocol_version=version)
             await call.write(worker_pb2.AttachRequest(hello=hello))
             first = await call.read()
             if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
@@ -173,6 +187,7 @@ class Attachment:
             call.cancel()
 
     def _take_hello(self, hello: worker_pb2.WorkerRegistration) -> None:
+        self._handshakes.succeeded()
         self._on_hello(hello)
         self._draining = hello.state == layout_pb2.WORKER_STATE_DRAINING
         if self._draining:
@@ -259,6 +274,7 @@ class Attachment:
             num_sent_bytes=end.sent_bytes,
             num_sent_blocks=end.sent_blocks,
             transfer_s=end.transfer_ms / 1000,
+            push_s=end.push_ms / 1000,
             num_output_tokens=end.num_output_tokens,
         )
 

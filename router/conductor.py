@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from common.errors import DeadlineExceededError, OverloadedError, SlipstreamError, UnavailableError
+from common.errors import DeadlineExceededError, InvalidRequestError, OverloadedError, SlipstreamError, UnavailableError
 from common.request import Leg
 from router.admission import AdmittedRequest
 from router.answer import Answer
@@ -26,6 +26,7 @@ from router.metrics import RouterMetrics
 from router.planning.plan import Plan
 from router.request_planner import RequestPlanner
 from router.waiting_room import REST_S, Pin, Place, WaitingRoom
+from router.whereabouts import QUEUED
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Conductor:
         # Not asked again while there are others: idle because nothing reaches it, such a worker looks the best.
         self._avoided: frozenset[str] = frozenset()
         self._kept: dict[int, KeptChoice] = {}
+        self._taken_s: float | None = None  # monotonic: when a worker first took it
 
     async def run(self) -> None:
         """Raises DeadlineExceededError, OverloadedError, UnavailableError, or what a worker answered."""
@@ -70,6 +72,7 @@ class Conductor:
                     for kept in self._kept.values():
                         self._forget(kept)
             self._means.planner.end(self._planned, self._answer)
+            self._note_pace()
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -77,14 +80,16 @@ class Conductor:
             limit_ms = round(self._request.command.deadline_s * 1000)
             raise DeadlineExceededError(f"deadline_ms: {limit_ms} ms have passed") from None
 
+    def _note_pace(self) -> None:
+        request, answer = self._request, self._answer
+        if self._taken_s is not None and request.command.resume_from is None and not request.command.canary:
+            first_s = request.arrival_s + answer.ttft_s - self._taken_s
+            num_tokens = max(len(choice.token_ids) for choice in answer.choices)
+            self._means.room.pace.note_answer(max(0.0, first_s), answer.tpot_s, num_tokens)
+
     async def _run_choices(self, choices: tuple[int, ...], num_lost: int = 0) -> None:
-        for _ in range(MAX_HAND_BACKS + self._means.max_attempts):
-            try:
-                if not (len(choices) == 1 and await self._move(choices[0])):
-                    await self._attempt(choices)
-            except AttemptLostError as error:
-                num_lost += 1
-                self._note_loss(error, num_lost)
+        for _ in range(MAX_HAND_BACKS + self._means.max_attempts + 1):
+            # Also before the first attempt: an answer may have begun at another router.
             choices = tuple(index for index in choices if not self._answer.choices[index].finished)
             if not choices:
                 return
@@ -92,6 +97,12 @@ class Conductor:
                 # Choices that have parted go on alone, each with its own tokens.
                 await self._run_apart(choices, num_lost)
                 return
+            try:
+                if not (len(choices) == 1 and await self._move(choices[0])):
+                    await self._attempt(choices)
+            except AttemptLostError as error:
+                num_lost += 1
+                self._note_loss(error, num_lost)
         raise OverloadedError(f"handed back {MAX_HAND_BACKS} times: the decode workers have too few KV blocks")
 
     async def _run_apart(self, choices: tuple[int, ...], num_lost: int) -> None:
@@ -110,13 +121,16 @@ class Conductor:
         excluded: frozenset[str] = frozenset()
         with self._place((choice_index,)) as place:
             while (source := self._means.fleet.find(kept.worker_id)) is not None and source.attachment.connected:
-                plan = await self._plan_move(choice_index, excluded | self._avoided | {kept.worker_id})
+                excluded |= {kept.worker_id}
+                plan = await self._plan_move(choice_index, excluded | self._avoided)
+                if plan is None and self._avoided:
+                    plan = await self._plan_move(choice_index, excluded)
                 if plan is None:
                     excluded = frozenset()
                     await place.wait_turn(time.monotonic() + REST_S)
                     continue
                 try:
-                    await self._run_leg(plan, (choice_index,), on_submitted=place.leave, moved=kept)
+                    await self._run_leg(plan, (choice_index,), on_submitted=place.taken, moved=kept)
                     return True
                 except RefusedError as error:
                     self._answer.attempts -= 1
@@ -142,6 +156,7 @@ class Conductor:
             must_wait = place.others_wait
             while True:
                 if must_wait:
+                    self._note_queued(choices)
                     await place.wait_turn(rested_s)
                 plan = await self._plan(choices, excluded | self._avoided)
                 if plan is None and self._avoided:
@@ -152,12 +167,16 @@ class Conductor:
                     excluded = frozenset()
                     continue
                 try:
-                    await self._run_leg(plan, choices, on_submitted=place.leave)
+                    await self._run_leg(plan, choices, on_submitted=place.taken)
                     return
                 except RefusedError as error:
                     self._answer.attempts -= 1  # nobody took it
                     excluded |= error.worker_ids
                     rested_s = time.monotonic() + REST_S
+
+    def _note_queued(self, choices: tuple[int, ...]) -> None:
+        for index in choices:
+            self._answer.choices[index].whereabouts = QUEUED
 
     def _place(self, choices: tuple[int, ...]) -> AbstractContextManager[Place]:
         command = self._request.command
@@ -170,7 +189,13 @@ class Conductor:
 
     async def _plan(self, choices: tuple[int, ...], excluded: frozenset[str]) -> Plan | None:
         num_done_tokens = len(self._answer.choices[choices[0]].token_ids)
-        return await self._means.planner.plan(self._planned, num_done_tokens=num_done_tokens, excluded=excluded)
+        try:
+            return await self._means.planner.plan(self._planned, num_done_tokens=num_done_tokens, excluded=excluded)
+        except InvalidRequestError as error:
+            if self._planned.decision.plans:
+                # What it asks for was there when it came.
+                raise UnavailableError(f"a worker that the request asks for has left: {error}") from error
+            raise
 
     async def _run_leg(
         self,
@@ -212,6 +237,7 @@ class Conductor:
 
         def submitted() -> None:
             on_submitted()
+            self._taken_s = self._taken_s or time.monotonic()
             if moved is not None:
                 del self._kept[moved.choice_index]  # the attempt's own from here on
 

@@ -6,14 +6,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from common.errors import OverloadedError
+from common.errors import SlipstreamError
+from router.access.tenant_limits import TenantLease, TenantLimits
 from router.admission import Admission, AdmittedRequest
 from router.answer import Answer
 from router.conductor import Conductor, Means
 from router.fleet import Fleet
+from router.gate import Gate
 from router.generation import GenerateCommand, GenerateEvent, ModelCard
 from router.metrics import RouterMetrics, outcome_of
-from router.text import TextModel
+from router.text import TextWorkers
 
 
 class RouterCore:
@@ -23,12 +25,13 @@ class RouterCore:
         self,
         *,
         model_name: str,
-        text: TextModel,
+        text: TextWorkers,
         fleet: Fleet,
         admission: Admission,
         means: Means,
         metrics: RouterMetrics,
-        max_num_requests: int,
+        gate: Gate,
+        limits: TenantLimits | None = None,
     ) -> None:
         self._model_name = model_name
         self._text = text
@@ -36,32 +39,45 @@ class RouterCore:
         self._admission = admission
         self._means = means
         self._metrics = metrics
-        self._max_num_requests = max_num_requests
+        self.gate = gate
+        self._limits = limits or TenantLimits()
         self._created_s = int(time.time())
-        self.num_active_requests = 0
+        self.answers: set[Answer] = set()  # of admitted requests that have not ended
 
     async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
         """See `Generator.generate`."""
-        if self.num_active_requests >= self._max_num_requests:
-            error = OverloadedError(f"{self._max_num_requests} requests are active, which is this router's limit")
+        try:
+            self._check_deadline(command)
+            lease = self._enter(command)
+        except SlipstreamError as error:
             self._observe(command, None, outcome_of(error))
-            raise error
-        self.num_active_requests += 1
+            self._metrics.observe_tenant(command.tenant, outcome_of(error), 0)
+            raise
         self._metrics.request_started(command)
         answer = None
         outcome = outcome_of(asyncio.CancelledError())
         try:
-            request = await self._admission.admit(command)
-            answer = Answer(request, self._text)
+            admitting = asyncio.create_task(self._admission.admit(command))
+            async for beat in _beats_until(admitting, command.heartbeat_s):
+                yield beat
+            request = admitting.result()
+            lease.charge(len(request.prompt_token_ids))
+            answer = await self._begin(request)
+            self.answers.add(answer)
             async for event in self._conduct(request, answer):
+                lease.charge(sum(len(choice.token_ids) for choice in event.choices))
                 yield event
             outcome = outcome_of(None, answer.choices[0].finish_reason)
         except Exception as error:
             outcome = outcome_of(error)
             raise
         finally:
-            self.num_active_requests -= 1
+            if answer is not None:
+                self.answers.discard(answer)
+            lease.release()
+            self.gate.leave()
             self._metrics.request_ended(command)
+            self._metrics.observe_tenant(command.tenant, outcome, lease.num_tokens)
             self._observe(command, answer if answer is not None and answer.finished else None, outcome)
 
     def models(self) -> Sequence[ModelCard]:
@@ -75,22 +91,63 @@ class RouterCore:
             )
         ]
 
+    def _enter(self, command: GenerateCommand) -> TenantLease:
+        """A place among the router's and among the tenant's requests. Raises what `Gate` and `TenantLimits` raise."""
+        self.gate.enter(resumed=command.resume_from is not None)
+        try:
+            return self._limits.admit(command.tenant)
+        except SlipstreamError:
+            self.gate.leave()
+            raise
+
+    def _check_deadline(self, command: GenerateCommand) -> None:
+        """Before anything is done for a request: what is refused must be cheap when much is."""
+        pinned = command.route.prefill_worker or command.route.decode_worker
+        if command.deadline_s is None or command.resume_from is not None or pinned or command.canary:
+            return
+        now_s = time.monotonic()
+        self._means.room.check_deadline(command.priority, now_s, command.deadline_s, command.sampling)
+
+    async def _begin(self, request: AdmittedRequest) -> Answer:
+        answer = Answer(request, self._text.text)
+        point = request.command.resume_from
+        if point is not None:
+            await self._text.run(lambda: answer.resume(point))
+            self._metrics.count_resumed()
+        return answer
+
     def _observe(self, command: GenerateCommand, answer: Answer | None, outcome: str) -> None:
         last = GenerateEvent() if answer is None else answer.last_event()
-        self._metrics.observe(command, usage=last.usage, timings=last.timings, route=last.route, outcome=outcome)
+        # What a resumed answer took is known to its caller alone.
+        timings = last.timings if command.resume_from is None else None
+        self._metrics.observe(command, usage=last.usage, timings=timings, route=last.route, outcome=outcome)
 
     async def _conduct(self, request: AdmittedRequest, answer: Answer) -> AsyncIterator[GenerateEvent]:
+        self.gate.check_cut()
         conducting = asyncio.create_task(Conductor(request, answer, self._means).run())
+        self.gate.watch(conducting)
         conducting.add_done_callback(lambda _: answer.wake())
         try:
             while not conducting.done():
-                await answer.wait()
-                if (event := answer.take()) is not None:
+                if not await answer.wait(request.command.heartbeat_s):
+                    yield GenerateEvent()
+                elif (event := answer.take()) is not None:
                     yield event
             if (event := answer.take()) is not None:
                 yield event
+            if conducting.cancelled():
+                self.gate.check_cut()
             await conducting
             yield answer.last_event()
         finally:
             conducting.cancel()
             await asyncio.gather(conducting, return_exceptions=True)
+
+
+async def _beats_until(task: asyncio.Task[AdmittedRequest], heartbeat_s: float | None) -> AsyncIterator[GenerateEvent]:
+    """Signs of life until the task is done; it is cancelled when nobody waits for it any more."""
+    try:
+        while not (await asyncio.wait({task}, timeout=heartbeat_s))[0]:
+            yield GenerateEvent()
+    finally:
+        task.cancel()

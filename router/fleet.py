@@ -14,9 +14,12 @@ from google.protobuf.message import DecodeError
 
 from common.config import Role
 from common.errors import IncompatibleWorkerError, UnavailableError
+from common.net.handshake import HandshakeLog
 from common.net.server import open_channel
+from common.net.tls import TlsIdentity
 from common.request import WorkerId
 from protos import worker_pb2, worker_pb2_grpc
+from router.departed import DepartedWorker, DepartedWorkers
 from router.planning.roster import Roster
 from router.refusals import Refusals, RefusedWorker
 from router.worker_handle import WorkerHandle
@@ -38,7 +41,9 @@ class Fleet:
     broke are remembered for `recall_s`.
     """
 
-    def __init__(self, router_id: str, model: str, roster: Roster, *, recall_s: float = RECALL_S) -> None:
+    def __init__(
+        self, router_id: str, model: str, roster: Roster, *, tls: TlsIdentity | None = None, recall_s: float = RECALL_S
+    ) -> None:
         self.router_id = router_id
         self._model = model
         self._roster = roster
@@ -47,7 +52,9 @@ class Fleet:
         self._static_ids: set[WorkerId] = set()
         self._members: Mapping[str, bytes] | None = None
         self._payloads: dict[str, bytes] = {}
-        self._refusals = Refusals(router_id)
+        self._tls = tls
+        self._refusals = Refusals(router_id, tls)
+        self._departed = DepartedWorkers()
         self._tasks: list[asyncio.Task[None]] = []
         self.changed = asyncio.Event()
 
@@ -89,11 +96,15 @@ class Fleet:
             if gone and not self._handles[worker_id].attachment.connected:
                 logger.info("worker %s is no member any more", worker_id)
                 self._payloads.pop(worker_id, None)
-                await self._handles.pop(worker_id).close()
+                await self._remove(worker_id)
                 self.changed.set()
 
     def workers(self) -> list[WorkerHandle]:
         return list(self._handles.values())
+
+    def load_reports(self) -> dict[str, worker_pb2.LoadReport]:
+        """The last of each worker, by its id. In any thread."""
+        return {str(handle.info.worker_id): handle.load_report for handle in self.workers()}
 
     def usable(self, role: Role, exclude: frozenset[str] = frozenset()) -> list[WorkerHandle]:
         """Workers that can take a leg of this role now."""
@@ -106,6 +117,10 @@ class Fleet:
     def refused(self) -> list[RefusedWorker]:
         """Workers that were found but don't fit: with another model, say, or blocks of another size."""
         return self._refusals.all()
+
+    def departed(self) -> list[DepartedWorker]:
+        """Workers that were members not long ago."""
+        return self._departed.all()
 
     def find(self, worker_id: str) -> WorkerHandle | None:
         return self._handles.get(WorkerId(worker_id))
@@ -134,8 +149,9 @@ class Fleet:
         await self._refusals.close()
 
     async def _describe(self, address: str) -> None:
-        async with open_channel(address) as channel:
+        async with open_channel(address, self._tls) as channel:
             stub = worker_pb2_grpc.RegistrationStub(channel)
+            handshakes = HandshakeLog(logger, f"worker at {address}")
             worker_id: WorkerId | None = None
             while True:
                 handle = None if worker_id is None else self._handles.get(worker_id)
@@ -148,7 +164,7 @@ class Fleet:
                         self._static_ids.add(worker_id)
                         await self._add(registration)
                     except grpc.aio.AioRpcError as error:
-                        logger.debug("worker at %s: %s", address, error.details())
+                        handshakes.failed(error)
                         if worker_id is not None:
                             self._refusals.drop(worker_id)
                     except IncompatibleWorkerError:
@@ -161,8 +177,12 @@ class Fleet:
         self._refusals.drop(worker_id)
         handle = self._handles.get(worker_id)
         if handle is not None and not handle.attachment.connected:
-            del self._handles[worker_id]
-            await handle.close()
+            await self._remove(worker_id)
+
+    async def _remove(self, worker_id: WorkerId) -> None:
+        handle = self._handles.pop(worker_id)
+        self._departed.add(handle.info, removed=handle.attachment.left)
+        await handle.close()
 
     async def _add(self, registration: worker_pb2.WorkerRegistration) -> None:
         info = self._admit(registration)
@@ -172,7 +192,10 @@ class Fleet:
             return
         if known is not None and known.attachment.connected:
             return  # its stream speaks for the incarnation that runs
-        self._handles[info.worker_id] = WorkerHandle(info, self.router_id, self._roster, self.changed, self._admit)
+        self._departed.forget(info.worker_id)
+        self._handles[info.worker_id] = WorkerHandle(
+            info, self.router_id, self._roster, self.changed, self._admit, self._tls
+        )
         logger.info("worker %s (%s, %s) at %s", info.worker_id, info.role.value, info.model, info.address)
         self.changed.set()
         if known is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from common.request import FinishReason, SamplingParams, TokenLogprob
+from router.access.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +47,30 @@ class RouteHint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResumedChoice:
+    """What the caller has of one choice. `num_text_chars` are code points; `finish_reason` None: it goes on."""
+
+    index: int
+    token_ids: tuple[int, ...]
+    num_text_chars: int
+    finish_reason: FinishReason | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePoint:
+    """An answer that another router has begun. Choices that are not named have no token yet."""
+
+    prompt_digest: bytes
+    choices: tuple[ResumedChoice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateCommand:
-    """One request, as a front end decoded it. Durations are seconds; `deadline_s` counts from arrival."""
+    """One request, as a front end decoded it. Durations are seconds; `deadline_s` counts from arrival.
+
+    `tenant` is whose key came with it; None where no keys are asked for.
+    Of an answer that is silent for `heartbeat_s`, an empty event says that it is not forgotten; None: nothing does.
+    """
 
     request_id: str
     model: str = ""
@@ -59,7 +82,10 @@ class GenerateCommand:
     tpot_slo_s: float | None = None
     route: RouteHint = field(default_factory=RouteHint)
     cache_salt: str = ""
+    tenant: Tenant | None = None
     return_prompt_token_ids: bool = False
+    heartbeat_s: float | None = None
+    resume_from: ResumePoint | None = None
     canary: bool = False
 
 
@@ -112,9 +138,19 @@ class RouteTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerateEvent:
-    """One message of an answer. The last one, and only it, carries usage, timings and route."""
+class AnswerStart:
+    """What another router needs to go on with the answer, beside the request and the tokens so far."""
 
+    seed: int
+    prompt_digest: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateEvent:
+    """One message of an answer. The first one with tokens, and only it, carries the start; the last one, and only it,
+    usage, timings and route."""
+
+    start: AnswerStart | None = None
     choices: tuple[ChoiceDelta, ...] = ()
     prompt_token_ids: tuple[int, ...] | None = None
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None

@@ -53,6 +53,7 @@ class LegEnded:
     num_sent_bytes: int
     num_sent_blocks: int
     transfer_s: float
+    push_s: float = 0.0  # spent in sending
     num_output_tokens: int = 0  # of a kept choice
 
 

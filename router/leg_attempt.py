@@ -28,6 +28,7 @@ from router.kept_choice import KeptChoice
 from router.planning.books import Booking
 from router.planning.late_map import map_after_s
 from router.planning.plan import Plan, PlanKind
+from router.whereabouts import Stage, Whereabouts
 from router.worker_handle import WorkerHandle
 
 logger = logging.getLogger(__name__)
@@ -126,6 +127,7 @@ class LegAttempt:
             # Tokens may come before the answer to Reserve is read here: the inbox is open first.
             handle.attachment.open(self._inbox)
             self._decode = handle
+            self._enter(Stage.RESERVING)
             try:
                 response: worker_pb2.ReserveResponse = await handle.decode_stub.Reserve(
                     request, timeout=CONTROL_TIMEOUT_S
@@ -178,6 +180,7 @@ class LegAttempt:
             worker.attachment.submit(self._leg, target)
             self._answer.prefill_worker = self._prefill.info.worker_id if self._prefill else None
         self._booking.submitted()
+        self._enter(Stage.PREFILLING if self._moved is None else Stage.HANDING_OVER)
         self._answer.decode_worker = self._decode.info.worker_id if self._decode else None
 
     async def _follow(self) -> None:
@@ -216,6 +219,7 @@ class LegAttempt:
         if self._is_decode(tokens.worker_id):
             self._commit()
             self._keep_if_draining(index)
+        self._enter(Stage.DECODING if self._committed else Stage.HANDING_OVER)
         if (kept := self._to_keep.pop(index, None)) is not None:
             self._take_kept(index, kept)
         if tokens.finish_reason is not None:
@@ -227,6 +231,16 @@ class LegAttempt:
             self._cancel((index,))  # a stop string: only the router knows it
         if not self._open and not self._committed:
             self._awaits_hand_over = False  # the first tokens ended it all: nothing is left to hand over
+
+    def _enter(self, stage: Stage) -> None:
+        whereabouts = Whereabouts(
+            stage=stage,
+            attempt=self._leg.attempt,
+            prefill_worker=self._prefill.info.worker_id if self._prefill else None,
+            decode_worker=self._decode.info.worker_id if self._decode else None,
+        )
+        for index in self._open:
+            self._answer.choices[index].whereabouts = whereabouts
 
     def _is_decode(self, worker_id: WorkerId) -> bool:
         return self._decode is not None and worker_id == self._decode.info.worker_id
@@ -259,6 +273,13 @@ class LegAttempt:
             choice_index=choice_index,
         )
 
+    def _note_cached_blocks(self, end: LegEnded) -> None:
+        """What decode held when its blocks were mapped late: Reserve could only foretell it."""
+        if self._decode is not None and self._reservation is not None and not self._reservation.HasField("map"):
+            num_tokens = len(self._leg.prompt_token_ids) + len(self._leg.output_token_ids)
+            num_blocks = -(-num_tokens // self._decode.info.block_size)
+            self._answer.decode_cached_blocks = num_blocks - end.num_sent_blocks
+
     def _commit(self) -> None:
         self._committed = True
         self._booking.committed(time.monotonic())
@@ -272,7 +293,11 @@ class LegAttempt:
             case EndReason.HANDED_OVER:
                 if self._moved is None:
                     self._answer.note_hand_over(end)
+                    self._note_cached_blocks(end)
+                if self._decode is not None:
+                    self._decode.account.note_transfer(end.num_sent_bytes, end.push_s)
                 self._commit()
+                self._enter(Stage.DECODING)
                 self._awaits_hand_over = False
             case EndReason.PREEMPTED:
                 self._answer.preemptions += len(choices)

@@ -18,11 +18,14 @@ import uvloop
 from common.checkpoint import resolve_model, served_name
 from common.config import RouterConfig
 from common.errors import SlipstreamError
+from common.index.tls_url import with_certificates
 from common.net.server import GrpcServer
 from common.request import SamplingParams
 from common.telemetry.logs import configure_logging
 from common.vital_tasks import VitalTasks
 from protos import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
+from router.access.access import Access
+from router.access.call_guard import CallGuard
 from router.admission import Admission
 from router.api.admin import RouterAdminServicer
 from router.api.inference import InferenceServicer
@@ -31,6 +34,8 @@ from router.conductor import Means
 from router.core import RouterCore
 from router.decision_log import DecisionLog
 from router.fleet import Fleet
+from router.fleet_metrics import FleetMetrics
+from router.gate import Gate
 from router.http import create_app, serve_http
 from router.index_view import IndexView
 from router.metrics import RouterMetrics
@@ -44,6 +49,7 @@ from router.request_planner import RequestPlanner
 from router.text import TextModel, TextWorkers
 from router.text.tokenizer_folder import DEFAULTED
 from router.waiting_room import WaitingRoom
+from router.worker_metrics import TransferCollector
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +58,7 @@ STOP_GRACE_S = 5.0
 
 def run(config: RouterConfig) -> int:
     """Runs until SIGTERM or SIGINT. The exit code: 0, or 1 after a message that says what to do."""
-    configure_logging(config.router_id or "router")
+    configure_logging(config.router_id or "router", config.process.log_level)
     try:
         return uvloop.run(_serve(config))
     except SlipstreamError as error:
@@ -61,7 +67,7 @@ def run(config: RouterConfig) -> int:
 
 
 async def _serve(config: RouterConfig) -> int:
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     failures: list[BaseException] = []
 
     def crash(error: BaseException) -> None:
@@ -70,8 +76,11 @@ async def _serve(config: RouterConfig) -> int:
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    server = GrpcServer()
+        # Told a second time, it waits for nobody any more.
+        loop.add_signal_handler(number, lambda: (hurry if stop.is_set() else stop).set())
+    access = Access.from_config(config)
+    tls, guard = access.tls, CallGuard(access.authenticator)
+    server = GrpcServer(tls=tls, guard=guard, require_client_certificate=access.require_client_certificate)
     grpc_port = server.bind(config.host, config.grpc_port, field="grpc_port")
     # Workers tell routers apart by it, and two machines may listen on the same address, such as 0.0.0.0.
     router_id = config.router_id or f"router-{config.host}:{grpc_port}-{secrets.token_hex(4)}"
@@ -86,13 +95,17 @@ async def _serve(config: RouterConfig) -> int:
         background = Background()
         stack.push_async_callback(background.close)
         books = Books()
-        fleet = Fleet(router_id, model_name, books.roster)
+        fleet = Fleet(router_id, model_name, books.roster, tls=tls)
         stack.push_async_callback(fleet.close)
+        metrics.registry.register(FleetMetrics(fleet))
         fleet.add_static(config.worker)
+        metrics.registry.register(TransferCollector(fleet.load_reports))
         tasks = VitalTasks(crash)
+        if access.book is not None:
+            tasks.start(access.book.watch(), "tenants")
         lookup: PrefixLookup = NoIndex()
         if config.index.index_url is not None:
-            lookup = view = IndexView(config.index, books.roster)
+            lookup = view = IndexView(with_certificates(config.index, tls), books.roster)
             stack.push_async_callback(view.close)
             view.start()
             tasks.start(view.watch(fleet), "members")
@@ -100,7 +113,7 @@ async def _serve(config: RouterConfig) -> int:
         decisions = DecisionLog()
         core = RouterCore(
             model_name=model_name,
-            text=text,
+            text=text_workers,
             fleet=fleet,
             admission=Admission(fleet, PromptReader(text_workers), model_name),
             means=Means(
@@ -124,9 +137,16 @@ async def _serve(config: RouterConfig) -> int:
                 max_attempts=config.max_attempts,
             ),
             metrics=metrics,
-            max_num_requests=config.max_num_requests,
+            gate=Gate(config.max_num_requests),
+            limits=access.limits,
         )
-        readiness = Readiness(core, fleet, config.min_workers, announce=server.set_serving)
+        readiness = Readiness(
+            core,
+            fleet,
+            config.min_workers,
+            announce=server.set_serving,
+            probe_interval_s=config.probe_interval_s,
+        )
         tasks.start(_watch_index(lookup, metrics), "index state")
         stack.callback(tasks.cancel)
         started_s = time.monotonic()
@@ -136,24 +156,50 @@ async def _serve(config: RouterConfig) -> int:
                 router_id=router_id,
                 ready=readiness.ready,
                 index_degraded=lookup.degraded,
-                num_active_requests=core.num_active_requests,
+                num_active_requests=core.gate.num_inside,
                 uptime_s=time.monotonic() - started_s,
                 version=version("slipstream"),
             )
 
-        inference = InferenceServicer(core, text.sampling_defaults)
+        inference = InferenceServicer(core, text.sampling_defaults, guard.tenant_of)
         inference_pb2_grpc.add_InferenceServicer_to_server(inference, server.server)
-        admin_pb2_grpc.add_AdminServicer_to_server(RouterAdminServicer(fleet, decisions, status), server.server)
+        admin = RouterAdminServicer(fleet, decisions, core.answers, status)
+        admin_pb2_grpc.add_AdminServicer_to_server(admin, server.server)
         await server.start(["slipstream.v1.Inference", "slipstream.v1.Admin"])
         stack.push_async_callback(server.stop, STOP_GRACE_S)
-        app = create_app(core, text=text, metrics=metrics, readiness=readiness.why_not)
-        http = await serve_http(app, config.host, config.http_port)
+        app = create_app(
+            core,
+            text=text,
+            metrics=metrics,
+            readiness=readiness.why_not,
+            authenticator=access.authenticator,
+            limits=access.limits,
+        )
+        http = await serve_http(app, config.host, config.http_port, tls=tls)
         stack.push_async_callback(http.stop)
         tasks.start(readiness.run(), "readiness")
-        _tell_ready(router_id, f"{config.host}:{grpc_port}", f"http://{config.host}:{http.port}")
+        scheme = "http" if tls is None else "https"
+        _tell_ready(router_id, f"{config.host}:{grpc_port}", f"{scheme}://{config.host}:{http.port}")
         await stop.wait()
+        if not failures:
+            await _drain(readiness, core.gate, config.drain_timeout_s, hurry)
         logger.info("stopping")
     return 1 if failures else 0
+
+
+async def _drain(readiness: Readiness, gate: Gate, drain_s: float, hurry: asyncio.Event) -> None:
+    """Says so first, takes no more requests, and lets running answers end."""
+    await readiness.drain()
+    logger.info("draining: %d requests are running", gate.num_inside)
+    draining, hurrying = asyncio.create_task(gate.drain(drain_s)), asyncio.create_task(hurry.wait())
+    await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+    if not draining.done():
+        draining.cancel()
+        await asyncio.wait({draining})
+        draining = asyncio.create_task(gate.drain(0.0))
+    hurrying.cancel()
+    if not await draining:
+        logger.warning("not all requests had ended: the others were cut off")
 
 
 def _log_sampling_defaults(defaults: SamplingParams) -> None:

@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from common.errors import SlipstreamError, Status
 from common.request import FinishReason
+from router.access.tenant import Tenant
 from router.generation import GenerateCommand, RouteTaken, Timings, Usage
 from router.planning.plan import Plan
 from router.planning.prefix_miss import PrefixMiss
@@ -50,6 +51,7 @@ class RouterMetrics:
         self._generated_tokens = Counter("slipstream_generated_tokens", "Tokens generated", registry=registry)
         self._active = Gauge("slipstream_active_requests", "Requests being served", registry=registry)
         self._retries = Counter("slipstream_retries", "Requests planned again", ["reason"], registry=registry)
+        self._resumed = Counter("slipstream_resumed_requests", "Answers that another router began", registry=registry)
         self._decisions = Counter("slipstream_route_decisions", "Plans made", ["decision", "reason"], registry=registry)
         self._missed_tokens = Counter(
             "slipstream_prefix_miss_tokens",
@@ -76,8 +78,13 @@ class RouterMetrics:
             "slipstream_index_degraded", "1 while the prefix index does not answer", registry=registry
         )
         self._transfer_bytes = Counter("slipstream_transfer_bytes", "KV bytes sent between workers", registry=registry)
-        self._preemptions = Counter(
-            "slipstream_preemptions", "Times a worker handed a request back or recomputed it", registry=registry
+        self._preemptions = Counter("slipstream_preemptions", "Times a worker handed a request back", registry=registry)
+
+        self._tenant_requests = Counter(
+            "slipstream_tenant_requests", "Requests of a tenant that ended", ["tenant", "outcome"], registry=registry
+        )
+        self._tenant_tokens = Counter(
+            "slipstream_tenant_tokens", "Prompt and generated tokens of a tenant", ["tenant"], registry=registry
         )
 
     def request_started(self, command: GenerateCommand) -> None:
@@ -115,10 +122,20 @@ class RouterMetrics:
             self._transfer_bytes.inc(route.transferred_bytes)
             self._preemptions.inc(route.preemptions)
 
+    def observe_tenant(self, tenant: Tenant | None, outcome: str, num_tokens: int) -> None:
+        """What a request that ended took of its tenant's tokens, whatever became of it. Nobody is not counted."""
+        if tenant is not None:
+            self._tenant_requests.labels(tenant=tenant.name, outcome=outcome).inc()
+            self._tenant_tokens.labels(tenant=tenant.name).inc(num_tokens)
+
     def count_retry(self, command: GenerateCommand, reason: str) -> None:
         """`reason`: a word from a small fixed set (worker_lost, preempted, …), never an id or a message."""
         if not command.canary:
             self._retries.labels(reason=reason).inc()
+
+    def count_resumed(self) -> None:
+        """An answer goes on here that another router has begun."""
+        self._resumed.inc()
 
     def count_decision(self, command: GenerateCommand, decision: str, reason: str) -> None:
         """`decision`: split, decode_only, …; `reason`: why, from a small fixed set."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
 
 from common.errors import InvalidRequestError
 from common.kv.block_key import BlockKey, block_keys, root_with_salt
@@ -12,11 +15,15 @@ from router.worker_info import WorkerInfo
 
 # Below this, hashing and checking take well under a millisecond, and a hop to a thread costs more.
 MAX_INLINE_TOKENS = 1024
+DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPrompt:
+    """`digest` is AnswerStart's in protos/inference.proto."""
+
     token_ids: tuple[int, ...]
+    digest: bytes
     point_keys: tuple[BlockKey, ...]
 
 
@@ -51,4 +58,7 @@ def _checked(token_ids: tuple[int, ...], worker: WorkerInfo, cache_salt: bytes) 
         raise InvalidRequestError("prompt", f"token id {wrong} is not in 0 to {worker.vocab_size - 1}")
     keys = block_keys(root_with_salt(worker.key_root, cache_salt), token_ids, worker.block_size)
     blocks_per_point = worker.index_stride // worker.block_size
-    return ReadPrompt(token_ids=token_ids, point_keys=tuple(keys[blocks_per_point - 1 :: blocks_per_point]))
+    digest = blake2b(np.asarray(token_ids, dtype="<u4").tobytes(), digest_size=DIGEST_BYTES).digest()
+    return ReadPrompt(
+        token_ids=token_ids, digest=digest, point_keys=tuple(keys[blocks_per_point - 1 :: blocks_per_point])
+    )

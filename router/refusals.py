@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from common.net.server import open_channel
+from common.net.tls import TlsIdentity
 from protos import worker_pb2, worker_pb2_grpc
 from router.background import Background
 
@@ -27,7 +28,8 @@ class RefusedWorker:
 class Refusals:
     """At most one for each worker. Owned by the event loop."""
 
-    def __init__(self, router_id: str) -> None:
+    def __init__(self, router_id: str, tls: TlsIdentity | None = None) -> None:
+        self._tls = tls
         self._router_id = router_id
         self._refused: dict[str, RefusedWorker] = {}
         self._telling = Background()
@@ -58,6 +60,6 @@ class Refusals:
         await self._telling.close()
 
     async def _tell(self, address: str, reason: str) -> None:
-        async with open_channel(address) as channel:
+        async with open_channel(address, self._tls) as channel:
             request = worker_pb2.RefuseRequest(router_id=self._router_id, reason=reason)
             await worker_pb2_grpc.RegistrationStub(channel).Refuse(request, timeout=TELL_TIMEOUT_S)

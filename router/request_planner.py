@@ -146,7 +146,8 @@ class RequestPlanner:
             return
         plan = decision.plans[0]
         num_new_tokens = max(len(choice.token_ids) for choice in answer.choices)
-        self._planner.note_answer(num_new_tokens, answer.transfer_s)
+        if not planned.request.command.canary:  # which come all the time, and want two tokens
+            self._planner.note_answer(num_new_tokens, answer.transfer_s)
         decision.num_cached_tokens = answer.num_cached_tokens
         decision.ttft_s = answer.ttft_s
         self._metrics.observe_plan(planned.request.command, plan, answer.ttft_s, answer.tpot_s)

@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from common.errors import OverloadedError
+from common.request import SamplingParams
+from router.pace import Pace
 
 # A refusal that no load report cancels (a worker came back, a reservation expired) is tried again after this.
 RETRY_S = 0.25
 # Who was refused rests so long: a busy fleet tells of its load hundreds of times a second, mostly of as little room.
 REST_S = 0.02
+# Of what is foretold, so much must be left: who comes a little late has cost as much as who comes in time.
+MARGIN = 1.25
 
 
 class Pin(NamedTuple):
@@ -38,14 +42,26 @@ class Entry(NamedTuple):
 class _Line:
     heap: list[Entry] = field(default_factory=list)
     left: set[Entry] = field(default_factory=set)
+    # Each waits for a turn of its own: one who leaves wakes the next, not everybody.
+    turns: dict[Entry, asyncio.Event] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.heap) - len(self.left)
 
+    def add(self, entry: Entry) -> None:
+        heapq.heappush(self.heap, entry)
+        self.turns[entry] = asyncio.Event()
+
     def leave(self, entry: Entry) -> None:
         self.left.add(entry)
+        del self.turns[entry]
         while self.heap and self.heap[0] in self.left:
             self.left.remove(heapq.heappop(self.heap))
+        if self.heap:
+            self.turns[self.heap[0]].set()
+
+    def num_before(self, priority: int, arrival_s: float) -> int:
+        return sum(entry[:2] <= (priority, arrival_s) for entry in self.turns)
 
 
 class WaitingRoom:
@@ -61,7 +77,7 @@ class WaitingRoom:
         self._capacity = capacity
         self._lines: dict[Pin, _Line] = {}
         self._numbers = itertools.count()
-        self._head_moved = asyncio.Event()
+        self.pace = Pace()
 
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())
@@ -78,12 +94,32 @@ class WaitingRoom:
     def has_line(self, pin: Pin) -> bool:
         return pin in self._lines
 
+    def check_deadline(self, priority: int, arrival_s: float, left_s: float, sampling: SamplingParams) -> None:
+        """Raises OverloadedError with a hint when a request that came now would wait in vain for its last token.
+
+        Nothing is foretold while nobody waits, or too few have waited.
+        """
+        line = self._lines.get(Pin())
+        turn_s = self.pace.turn_s(time.monotonic())
+        if line is None or turn_s is None:
+            return
+        wait_s = (line.num_before(priority, arrival_s) + 1) * turn_s
+        answer_s = self.pace.answer_s(least_tokens=sampling.least_tokens, most_tokens=sampling.max_tokens)
+        if (wait_s + answer_s) * MARGIN > left_s:
+            raise OverloadedError(
+                f"deadline_ms: {len(line)} wait; an answer is expected in {(wait_s + answer_s) * 1000:.0f} ms, "
+                f"but only {max(0.0, left_s) * 1000:.0f} ms are left",
+                retry_after_s=max(0.1, wait_s),
+            )
+
     def enter(self, priority: int, arrival_s: float, pin: Pin, *, begun: bool) -> Entry:
         """Raises OverloadedError when the room is full, but not for an answer that has begun."""
         if len(self) >= self._capacity and not begun:
             raise OverloadedError("every worker is busy and the router's queue is full")
         entry = Entry(priority, arrival_s, next(self._numbers))
-        heapq.heappush(self._lines.setdefault(pin, _Line()).heap, entry)
+        if pin == Pin() and pin not in self._lines:
+            self.pace.begin(time.monotonic())
+        self._lines.setdefault(pin, _Line()).add(entry)
         return entry
 
     def leave(self, entry: Entry, pin: Pin) -> None:
@@ -91,7 +127,6 @@ class WaitingRoom:
         line.leave(entry)
         if not line:
             del self._lines[pin]
-        self._head_moved.set()
 
     async def wait_turn(self, entry: Entry, pin: Pin, not_before_s: float) -> None:
         """Returns when the entry heads its line and something may have changed; not before a monotonic time.
@@ -99,14 +134,15 @@ class WaitingRoom:
         Whoever comes to the head behind another tries at once: where that one found room, there may be more.
         """
         heap = self._lines[pin].heap
+        turn = self._lines[pin].turns[entry]
         while True:
             if heap[0] == entry:
                 self._changed.clear()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), RETRY_S)
             while heap[0] != entry:
-                self._head_moved.clear()
-                await self._head_moved.wait()
+                turn.clear()
+                await turn.wait()
             await asyncio.sleep(not_before_s - time.monotonic())
             if heap[0] == entry:
                 return
@@ -133,6 +169,12 @@ class Place:
         if self._entry is None:
             self._entry = self._room.enter(self._priority, self._arrival_s, self._pin, begun=self._begun)
         await self._room.wait_turn(self._entry, self._pin, not_before_s)
+
+    def taken(self) -> None:
+        """A worker has taken the request."""
+        if self._entry is not None and self._pin == Pin():
+            self._room.pace.note_turn(time.monotonic())
+        self.leave()
 
     def leave(self) -> None:
         """Idempotent; who waits again stands where he stood, by priority and arrival."""

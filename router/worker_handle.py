@@ -10,6 +10,7 @@ import grpc
 
 from common.config import Role
 from common.net.server import open_channel
+from common.net.tls import TlsIdentity
 from protos import admin_pb2_grpc, worker_pb2, worker_pb2_grpc
 from router.attachment import Attachment
 from router.planning.roster import Roster
@@ -27,15 +28,22 @@ class WorkerHandle:
     """
 
     def __init__(
-        self, info: WorkerInfo, router_id: str, roster: Roster, on_change: asyncio.Event, admit: Admit
+        self,
+        info: WorkerInfo,
+        router_id: str,
+        roster: Roster,
+        on_change: asyncio.Event,
+        admit: Admit,
+        tls: TlsIdentity | None = None,
     ) -> None:
         self._roster = roster
         self.account = self._open_account(info)
         self.load_report = worker_pb2.LoadReport()
         self.since_s = time.monotonic()
+        self.answers = True  # whether the last probe through it came back
         self._changed = on_change
         self._admit = admit
-        self.channel: grpc.aio.Channel = open_channel(info.address)
+        self.channel: grpc.aio.Channel = open_channel(info.address, tls)
         self.attachment = Attachment(
             info,
             self.channel,
@@ -85,6 +93,7 @@ class WorkerHandle:
         if info.incarnation != self.info.incarnation:
             # It came back under its old address, with an empty cache and nothing to do.
             self.account = self._open_account(info)
+            self.answers = True
         self.account.info = info
         self.account.available = True
         self.account.doubtful = False

@@ -50,6 +50,10 @@ class WorkerInfo:
         role = decode_role(message.role)
         if role is None or not message.ranks or not message.layout.groups:
             raise IncompatibleWorkerError(f"worker {message.worker_id} sent an incomplete registration")
+        if len(message.ranks) != 1:
+            raise IncompatibleWorkerError(
+                f"worker {message.worker_id} has {len(message.ranks)} ranks: KV moves between workers of one rank only"
+            )
         return WorkerInfo(
             worker_id=WorkerId(message.worker_id),
             incarnation=message.incarnation,
@@ -112,7 +116,13 @@ class WorkerLoad:
     busy_s: float = 0.0
     num_submits_taken: int = 0
     num_routers: int = 1
+    num_swapped: int = 0
     step_times: StepTimes | None = None
+
+    @property
+    def num_blocks_to_grant(self) -> int:
+        """Free blocks that it may promise to newcomers: none while requests wait on its host to come back."""
+        return 0 if self.num_swapped else self.num_free_blocks
 
     @staticmethod
     def from_wire(message: worker_pb2.LoadReport) -> WorkerLoad:
@@ -131,6 +141,7 @@ class WorkerLoad:
             busy_s=message.busy_s,
             num_submits_taken=message.num_submits_taken,
             num_routers=message.num_routers,
+            num_swapped=message.num_swapped,
             step_times=decode_step_times(message.step_times) if message.HasField("step_times") else None,
         )
 

@@ -41,6 +41,7 @@ class Child:
     def __init__(self, command: ChildCommand, log_dir: Path) -> None:
         """Starts it. Raises OSError when the log files can't be written."""
         self.name = command.name
+        self.command = command
         self.log_path = log_dir / f"{command.name}.log"
         self._output_path = log_dir / f"{command.name}.out"
         self.started_s = time.monotonic()

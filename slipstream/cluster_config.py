@@ -6,14 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from common.config import (
+    API_KEYS_HELP,
     LEASE_HELP,
     LOCAL_PREFILL_HELP,
     POLICIES,
     POLICY_HELP,
+    PROBE_HELP,
     EngineConfig,
     IndexConfig,
+    ProcessConfig,
     Role,
+    TransferConfig,
     check_choice,
+    check_probe_interval,
     check_stride,
     setting,
 )
@@ -28,6 +33,8 @@ class ClusterConfig:
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     # For programs: other settings for the workers of one role. None: `engine`.
     prefill_engine: EngineConfig | None = None
     decode_engine: EngineConfig | None = None
@@ -47,7 +54,10 @@ class ClusterConfig:
     policy: str = setting("prefix_aware", POLICY_HELP, choices=POLICIES)
     max_local_prefill_tokens: int = setting(256, LOCAL_PREFILL_HELP)
     lease_s: float = setting(10.0, LEASE_HELP)
+    probe_interval_s: float = setting(5.0, PROBE_HELP)
+    router_drain_timeout_s: float = setting(5.0, "seconds after SIGTERM in which a router lets its answers end")
     start_timeout_s: float = setting(300.0, "seconds that all processes together may take until they are ready")
+    api_keys: str | None = setting(None, API_KEYS_HELP)
     log_dir: str | None = setting(None, "folder of the processes' logs; default: a new temporary one")
 
     def __post_init__(self) -> None:
@@ -64,11 +74,14 @@ class ClusterConfig:
         if self.grpc_port and self.http_port and abs(self.grpc_port - self.http_port) < self.routers:
             raise ConfigError("http_port", f"meets the gRPC ports, which count up from {self.grpc_port}")
         check_choice("policy", self.policy, POLICIES)
+        check_probe_interval(self.probe_interval_s)
         for engine in (self.engine, self.prefill_engine, self.decode_engine):
             if engine is not None:
                 check_stride(self.index, engine)
         if self.start_timeout_s <= 0:
             raise ConfigError("start_timeout_s", f"must be above 0, is {self.start_timeout_s:g}")
+        if self.router_drain_timeout_s < 0:
+            raise ConfigError("router_drain_timeout_s", f"must be at least 0, is {self.router_drain_timeout_s:g}")
         if self.lease_s <= 0:
             raise ConfigError("lease_s", f"must be above 0, is {self.lease_s:g}")
 

@@ -64,6 +64,8 @@ class ClusterPlan:
                 kv_memory_share=engine.kv_memory_share / self._config.num_workers,
             ),
             index=self._index,
+            transfer=self._config.transfer,
+            process=self._config.process,
             role=role,
             worker_id=name,
             lease_s=self._config.lease_s,
@@ -80,6 +82,7 @@ class ClusterPlan:
         config = self._config
         return RouterConfig(
             index=self._index,
+            process=config.process,
             model=config.engine.model,
             served_model_name=config.engine.served_model_name,
             router_id=f"router-{index}",
@@ -89,6 +92,9 @@ class ClusterPlan:
             min_workers=config.num_workers,
             policy=config.policy,
             max_local_prefill_tokens=config.max_local_prefill_tokens,
+            api_keys=config.api_keys,
+            probe_interval_s=config.probe_interval_s,
+            drain_timeout_s=config.router_drain_timeout_s,
         )
 
 

@@ -75,7 +75,7 @@ def encode_request(prompt: str | Sequence[int] | None, options: GenerateOptions)
     return request
 
 
-def decode_response(response: inference_pb2.GenerateResponse) -> GenerationDelta:
+def decode_response(response: inference_pb2.GenerateResponse, num_resumes: int = 0) -> GenerationDelta:
     return GenerationDelta(
         request_id=response.request_id,
         choices=tuple(_decode_choice(choice) for choice in response.choices),
@@ -84,6 +84,7 @@ def decode_response(response: inference_pb2.GenerateResponse) -> GenerationDelta
         usage=_plain(Usage, response.usage) if response.HasField("usage") else None,
         timings=_decode_timings(response.timings) if response.HasField("timings") else None,
         route=_decode_route(response.route) if response.HasField("route") else None,
+        num_resumes=num_resumes,
     )
 
 

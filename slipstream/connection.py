@@ -1,29 +1,39 @@
-"""What both clients share about reaching routers: addresses, limits, turns, errors."""
+"""What both clients share about a connection to a router: its options, its limits, its errors."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 
-from common.address import check_address
 from common.errors import InvalidRequestError, NotFoundError, SlipstreamError, UnavailableError
+from common.net.handshake import explain_handshake
 from common.net.status import FIELD_KEY, RETRY_AFTER_MS_KEY, error_from_status
 
 DEFAULT_TARGET = "127.0.0.1:50051"
 DEFAULT_TIMEOUT_S = 600.0
 # Status, model list and the like answer at once or not at all.
 CONTROL_TIMEOUT_S = 30.0
-# The server ends a request at its deadline with what there is to say; the call's own deadline is a little later.
+# The router ends a request at its deadline with what there is to say; the call's own deadline is a little later.
 DEADLINE_GRACE_S = 2.0
+# A router from which nothing comes for so long, not even the signs of life that are asked of it, is given up.
+DEFAULT_SILENCE_S = 5.0
+HEARTBEATS_PER_SILENCE = 4
+# A begun answer looks so long for a router that goes on with it.
+DEFAULT_RESUME_S = 30.0
 MAX_MESSAGE_BYTES = 64 * 2**20
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    # Also without calls: whatever stands between forgets connections on which nothing moves, and says nothing.
+    # A router takes pings every 5 s or more; most of what forgets does so after a minute or more.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A channel that is opened in place of a silent one must not be given the silent one's connection.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
@@ -32,43 +42,31 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 # What gRPC's core says, in the details of UNAVAILABLE, when it was no server that said it.
 _NO_CONNECTION = ("failed to connect to all addresses", "connections to all backends failing")
 _NO_NAME = ("errors resolving", "DNS resolution failed", "Name resolution failure")
-_LOST = ("Socket closed", "recvmsg:", "sendmsg:", "GOAWAY received", "keepalive watchdog", "Stream removed")
+_LOST = (
+    "Socket closed",
+    "recvmsg:",
+    "sendmsg:",
+    "GOAWAY received",
+    "keepalive watchdog",
+    "ping timeout",
+    "Stream removed",
+    "Received RST_STREAM",
+)
 
 
 class RouterUnreachableError(UnavailableError):
     """There is no connection to a router, or it broke."""
 
 
-class Targets:
-    """The routers of one client, by turns: each call begins with the next one and goes on to the others."""
-
-    def __init__(self, target: str | Sequence[str]) -> None:
-        """Raises ValueError when `target` has no address, or one that is not host:port."""
-        self.addresses = (target,) if isinstance(target, str) else tuple(target)
-        if not self.addresses:
-            raise ValueError("target: must be at least one host:port")
-        for address in self.addresses:
-            try:
-                check_address(address)
-            except ValueError as error:
-                raise ValueError(f"target: {error}") from None
-        self._turn = itertools.count()
-
-    def in_turn(self) -> Iterator[int]:
-        """Indices of all addresses, once each."""
-        count = len(self.addresses)
-        first = next(self._turn) % count
-        return ((first + step) % count for step in range(count))
+class HandshakeError(RouterUnreachableError):
+    """A router is there, and the two can't agree on TLS."""
 
 
-def call_timeout_s(timeout_s: float, deadline_ms: int | None) -> float:
-    """Seconds that a Generate call may take."""
-    return timeout_s if deadline_ms is None else min(timeout_s, deadline_ms / 1000 + DEADLINE_GRACE_S)
+class RouterSilentError(UnavailableError):
+    """A router is connected and says nothing: it is frozen, or the connection leads nowhere any more."""
 
-
-def is_unavailable(error: grpc.RpcError) -> bool:
-    """Whether another router may do better."""
-    return bool(_code(error) is grpc.StatusCode.UNAVAILABLE)
+    def __init__(self, address: str, silence_s: float) -> None:
+        super().__init__(f"{address}: nothing came for {silence_s:g} s")
 
 
 def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
@@ -77,6 +75,8 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
     code, details = _code(error), call.details() or ""
     metadata = {str(key): _text(value) for key, value in call.trailing_metadata() or ()}
     if code is grpc.StatusCode.UNAVAILABLE:
+        if (explained := explain_handshake(details)) is not None:
+            return HandshakeError(f"{address}: {explained}")
         failure = _connection_failure(details)
         if failure is not None:
             return RouterUnreachableError(f"{address}: {failure}")
@@ -84,6 +84,8 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return InvalidRequestError("prompt", f"the request is too large: {details}")
     retry_after_s = float(metadata.get(RETRY_AFTER_MS_KEY, 1000)) / 1000
+    if code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL) and _connection_failure(details) is not None:
+        return RouterUnreachableError(f"{address}: {_connection_failure(details)}")
     return error_from_status(code.name, details, field=metadata.get(FIELD_KEY), retry_after_s=retry_after_s)
 
 
@@ -93,6 +95,8 @@ def none_answers(refusals: Sequence[SlipstreamError]) -> SlipstreamError:
         if isinstance(refused, NotFoundError):
             return refused  # those that answer don't know it
     message = "; ".join(str(refused) for refused in refusals)
+    if any(isinstance(refused, HandshakeError) for refused in refusals):
+        return HandshakeError(message)
     if all(isinstance(refused, RouterUnreachableError) for refused in refusals):
         return RouterUnreachableError(message)
     return UnavailableError(message)

@@ -20,6 +20,12 @@ class WorkerLoad:
     prefix_query_tokens: int
     prefix_hit_tokens: int
     num_preemptions: int
+    num_swapped: int
+    num_host_blocks: int
+    num_free_host_blocks: int
+    num_swap_outs: int
+    swapped_out_blocks: int
+    swapped_in_blocks: int
     sent_bytes: int
     received_bytes: int
     sent_blocks: int
@@ -43,7 +49,7 @@ class WorkerStatus:
     worker_id: str
     incarnation: int
     role: str  # prefill, decode, both
-    state: str  # starting, ready, draining
+    state: str  # starting, ready, draining; told by a router, too: not_ready, removed, dead
     model: str
     address: str  # host:port
     reachable: bool
@@ -86,5 +92,6 @@ class IntegrityReport:
     num_free_blocks: int
     num_used_blocks: int
     num_quarantined_blocks: int
+    num_used_host_blocks: int
     num_reservations: int
     num_requests: int

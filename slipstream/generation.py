@@ -49,7 +49,10 @@ class GenerateOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationDelta:
-    """One message of an answer. Usage, timings and route come with the last one."""
+    """One message of an answer. Usage, timings and route come with the last one.
+
+    `num_resumes` counts the routers that have gone on with the answer so far, in place of one that was lost.
+    """
 
     request_id: str
     choices: tuple[ChoiceDelta, ...] = ()
@@ -58,6 +61,7 @@ class GenerationDelta:
     usage: Usage | None = None
     timings: Timings | None = None
     route: RouteTaken | None = None
+    num_resumes: int = 0
 
     @property
     def text(self) -> str:
@@ -80,7 +84,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """A whole answer: `choices` by index, and what it took."""
+    """A whole answer: `choices` by index, and what it took.
+
+    `num_resumes` counts the routers that went on with it in place of one that was lost; then timings and route are
+    those of the last one.
+    """
 
     request_id: str
     choices: tuple[Choice, ...]
@@ -89,6 +97,7 @@ class Generation:
     usage: Usage
     timings: Timings
     route: RouteTaken
+    num_resumes: int = 0
 
     @property
     def text(self) -> str:
@@ -165,4 +174,5 @@ class GenerationBuilder:
             usage=last.usage,
             timings=last.timings,
             route=last.route,
+            num_resumes=last.num_resumes,
         )

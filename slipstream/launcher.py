@@ -24,6 +24,9 @@ from common.checkpoint import resolve_model
 from common.config import Role
 from common.errors import ConfigError, UnavailableError
 from common.index.server import EmbeddedIndexServer
+from common.net.peer_role import PeerRole
+from common.net.tls import TlsIdentity
+from slipstream.access_check import check_identity
 from slipstream.child import Child, stop_all
 from slipstream.cluster_config import ClusterConfig
 from slipstream.cluster_plan import ClusterPlan
@@ -32,8 +35,10 @@ from slipstream.readiness import router_readiness
 
 POLL_INTERVAL_S = 0.02
 READINESS_INTERVAL_S = 0.1
-# Longer than a worker drains.
+# Routers are stopped first, so that workers have nothing left to drain; a router has its own time beside it.
 STOP_GRACE_S = 15.0
+# Longer than a worker drains.
+RESTART_GRACE_S = 40.0
 CONFIG_ERROR_EXIT_CODE = 2
 SLIPSTREAM_PROGRAM = (sys.executable, "-m", "slipstream")
 
@@ -76,6 +81,7 @@ class Cluster:
         self._told: dict[str, Mapping[str, Any]] = {}
         self._reported: set[str] = set()
         self._index: EmbeddedIndexServer | None = None
+        self._tls: TlsIdentity | None = None
         # The kernel ends a tethered child with the *thread* that started it: this one lives as long as the cluster,
         # whatever thread calls start().
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster-spawner")
@@ -99,6 +105,7 @@ class Cluster:
         deadline_s = time.monotonic() + self.config.start_timeout_s
         try:
             check_surroundings(self.config)
+            self._tls = check_identity(self.config.process, PeerRole.ROUTER)
             self._log_dir = self._make_log_dir()
             self._prepare_models()
             if self.index_url is None:
@@ -126,7 +133,7 @@ class Cluster:
             for routers in (True, False):
                 stop_all(
                     [child for name, child in self._children.items() if (name in self.router_names) is routers],
-                    STOP_GRACE_S,
+                    STOP_GRACE_S + (self.config.router_drain_timeout_s if routers else 0.0),
                 )
         finally:
             if self._index is not None:
@@ -151,7 +158,7 @@ class Cluster:
 
     @property
     def http_urls(self) -> list[str]:
-        """http://host:port of each router's HTTP API."""
+        """http://host:port of each router's HTTP API, https with TLS."""
         return [str(self._told[name]["http_url"]) for name in self.router_names]
 
     @property
@@ -177,6 +184,21 @@ class Cluster:
         self._children[worker_id].send(signum)
         if signum == signal.SIGKILL:
             self._children[worker_id].kill()
+
+    def restart(self, name: str) -> None:
+        """Stops a process as its operator would, and starts it anew under its name. Returns when every router is ready.
+
+        Raises UnavailableError when it does not stop or start in time.
+        """
+        child = self._children[name]
+        child.send(signal.SIGTERM)
+        if not child.wait_until(time.monotonic() + RESTART_GRACE_S):
+            raise UnavailableError(f"{name} does not stop within {RESTART_GRACE_S:g} s")
+        del self._told[name]
+        self._children[name] = self._spawner.submit(Child, child.command, self.log_dir).result()
+        deadline_s = time.monotonic() + self.config.start_timeout_s
+        self._wait_serving(deadline_s)
+        self._wait_ready(deadline_s)
 
     def newly_ended(self) -> list[Child]:
         """The processes that have ended since the last call."""
@@ -230,7 +252,7 @@ class Cluster:
 
     def _wait_ready(self, deadline_s: float) -> None:
         for name, url in zip(self.router_names, self.http_urls, strict=True):
-            while (reason := router_readiness(url)) is not None:
+            while (reason := router_readiness(url, self._tls)) is not None:
                 self._check_alive()
                 if time.monotonic() > deadline_s:
                     raise self._too_late(self._children[name], f"is not ready ({reason})")

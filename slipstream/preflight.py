@@ -9,7 +9,10 @@ from pathlib import Path
 
 from common.errors import ConfigError, UnsupportedModelError
 from common.index.reachability import check_index
+from common.index.tls_url import with_certificates
 from common.model.architecture import ArchitectureConfig
+from common.net.peer_role import PeerRole
+from slipstream.access_check import check_identity, check_tenants
 from slipstream.cluster_config import ClusterConfig
 from slipstream.ports import check_cluster_ports
 
@@ -17,10 +20,13 @@ from slipstream.ports import check_cluster_ports
 def check_surroundings(config: ClusterConfig) -> None:
     """Takes 2 s at most. Raises ConfigError that names the setting and what to do."""
     check_cluster_ports(config)
+    check_identity(config.process, PeerRole.WORKER)
+    tls = check_identity(config.process, PeerRole.ROUTER)
+    check_tenants(config.api_keys)
     if config.index.index_url is None:
         return
     try:
-        check_index(config.index.index_url)
+        check_index(with_certificates(config.index, tls).index_url or "")
     except ConfigError as error:
         message = str(error).removeprefix(f"{error.field}: ")
         raise ConfigError(

@@ -16,6 +16,7 @@ from common.errors import UnavailableError
 from common.net.cost_codec import decode_step_times
 from protos import admin_pb2, admin_pb2_grpc, worker_pb2, worker_pb2_grpc
 from slipstream.client import Client
+from slipstream.connection import CHANNEL_OPTIONS
 from slipstream.generation import Generation
 
 RPC_TIMEOUT_S = 10.0
@@ -45,7 +46,7 @@ class WorkerProfiler:
 
     def __init__(self, client: Client, worker_address: str, on_progress: Callable[[str], None]) -> None:
         self._client = client
-        self._channel = grpc.insecure_channel(worker_address)
+        self._channel = grpc.insecure_channel(worker_address, CHANNEL_OPTIONS)
         self._on_progress = on_progress
         self._draw = random.Random(0)
         self._registration: worker_pb2.WorkerRegistration = worker_pb2_grpc.RegistrationStub(self._channel).Describe(

@@ -24,6 +24,12 @@ CONFIG_VARIABLE = VARIABLE_PREFIX + "CONFIG"
 
 ConfigT = TypeVar("ConfigT")
 
+CALLER_TLS_HELP = (
+    "folder with the fleet's ca.crt, and with tls.crt and tls.key where routers ask for certificates, or one that "
+    "`slipstream certs` made; default: no TLS"
+)
+API_KEY_HELP = "API key, where routers ask for one; better a variable, since others may read command lines"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
@@ -31,6 +37,8 @@ class ClientConfig:
 
     target: tuple[str, ...] = setting(("127.0.0.1:50051",), "host:port of a router's gRPC API; repeatable")
     timeout_s: float = setting(600.0, "seconds that one answer may take")
+    tls_dir: str | None = setting(None, CALLER_TLS_HELP)
+    api_key: str | None = setting(None, API_KEY_HELP)
 
     def __post_init__(self) -> None:
         for address in self.target:

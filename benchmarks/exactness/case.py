@@ -20,6 +20,7 @@ class Cached(Enum):
 class Sampling(Enum):
     GREEDY = auto()
     SEEDED = auto()
+    PENALISED = auto()  # seeded, with penalties and logprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class FleetSpec:
     block_size: int = 16
     max_num_batched_tokens: int = 2048
     short_of_blocks: bool = False
+    swaps: bool = False  # who must give way waits on the host; else it is handed back, or computed again
     num_new_tokens: int | None = None  # None: the workload's
     cases: tuple[Case, ...] = ()
 

@@ -39,6 +39,12 @@ SEEDED_AT_ONCE = replace(
 )
 # All prompts: the pool must hold the longest, and the short ones alone would not fill it.
 SEEDED_PREEMPTED = replace(SEEDED_AT_ONCE, name="seeded, preempted", preempts=True, num_prompts=None)
+PENALISED = replace(_SEEDED, name="penalised, n = 2", sampling=Sampling.PENALISED, num_choices=2, num_prompts=12)
+
+SWAPPED = replace(PREEMPTED, name="16 at once, swapped")
+PENALISED_SWAPPED = replace(
+    SEEDED_PREEMPTED, name="penalised, n = 2, swapped", sampling=PENALISED.sampling, num_choices=2
+)
 
 _SPLIT_CASES = (
     COLD,
@@ -50,9 +56,11 @@ _SPLIT_CASES = (
     FOUR_CHOICES,
     SEEDED_ALONE,
     SEEDED_AT_ONCE,
+    PENALISED,
 )
-_BOTH_CASES = (COLD_AT_ONCE, CACHED, PARTLY_CACHED, AT_ONCE, FOUR_CHOICES, SEEDED_ALONE, SEEDED_AT_ONCE)
+_BOTH_CASES = (COLD_AT_ONCE, CACHED, PARTLY_CACHED, AT_ONCE, FOUR_CHOICES, SEEDED_ALONE, SEEDED_AT_ONCE, PENALISED)
 _SHORT_CASES = (PREEMPTED, SEEDED_PREEMPTED)
+_SWAP_CASES = (SWAPPED, PENALISED_SWAPPED)
 _SIZE_CASES = (COLD_AT_ONCE, CACHED)
 
 
@@ -68,6 +76,7 @@ FULL: tuple[FleetSpec, ...] = (
     *_fleets(FleetSpec(), _SPLIT_CASES, _BOTH_CASES),
     *_fleets(FleetSpec(name=", chunk 64", max_num_batched_tokens=64), (AT_ONCE,), (AT_ONCE,)),
     *_fleets(FleetSpec(name=", few blocks", short_of_blocks=True), _SHORT_CASES, _SHORT_CASES),
+    *_fleets(FleetSpec(name=", few blocks, swap", short_of_blocks=True, swaps=True), _SWAP_CASES, _SWAP_CASES),
     *_fleets(FleetSpec(name=", block size 8", block_size=8), _SIZE_CASES, _SIZE_CASES),
     *_fleets(FleetSpec(name=", block size 64", block_size=64), _SIZE_CASES, _SIZE_CASES),
 )
@@ -80,7 +89,7 @@ def _fast(cases: tuple[Case, ...]) -> tuple[Case, ...]:
     return tuple(replace(case, num_prompts=None if case.num_at_once == 16 else _FAST_PROMPTS) for case in cases)
 
 
-# Every case and every setting of FULL on six clusters instead of ten.
+# Every case and every setting of FULL on eight clusters instead of twelve.
 FAST: tuple[FleetSpec, ...] = (
     *_fleets(FleetSpec(), _fast(_SPLIT_CASES), _fast(_BOTH_CASES)),
     # Answers must take several blocks to outgrow what they were granted: longer ones, smaller blocks.
@@ -88,6 +97,17 @@ FAST: tuple[FleetSpec, ...] = (
         FleetSpec(name=", block size 8, few blocks", block_size=8, short_of_blocks=True, num_new_tokens=40),
         _fast((*_SIZE_CASES, *_SHORT_CASES)),
         _fast((*_SIZE_CASES, *_SHORT_CASES)),
+    ),
+    *_fleets(
+        FleetSpec(
+            name=", block size 8, few blocks, swap",
+            block_size=8,
+            short_of_blocks=True,
+            swaps=True,
+            num_new_tokens=40,
+        ),
+        _fast(_SWAP_CASES),
+        _fast(_SWAP_CASES),
     ),
     *_fleets(
         FleetSpec(name=", block size 64, chunk 64", block_size=64, max_num_batched_tokens=64),

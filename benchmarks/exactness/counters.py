@@ -15,6 +15,9 @@ class Counters:
     prefix_query_tokens: int = 0
     prefix_hit_tokens: int = 0
     num_preemptions: int = 0
+    num_swap_outs: int = 0
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
     sent_blocks: int = 0

@@ -16,6 +16,7 @@ import grpc
 from benchmarks.exactness.counters import Counters, sum_counters
 from benchmarks.exactness.reference import Reference
 from common.config import Role
+from common.request import TokenLogprob
 from protos import admin_pb2, admin_pb2_grpc, worker_pb2
 from router.generation import RouteHint, RouteTaken, Usage
 from slipstream.async_client import AsyncClient
@@ -26,6 +27,12 @@ POLL_INTERVAL_S = 0.01
 RPC_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 1800.0
 SEEDED_SAMPLING: GenerateOptions = {"temperature": 1.0}
+PENALISED_SAMPLING: GenerateOptions = {
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.4,
+    "frequency_penalty": 0.2,
+    "logprobs": 2,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +46,7 @@ class Ask:
     cache_salt: str = ""
     num_choices: int = 1
     seed: int | None = None  # None: greedy
+    penalised: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,7 @@ class Served:
 
     ask: Ask
     choices: tuple[tuple[int, ...], ...]
+    logprobs: tuple[tuple[TokenLogprob, ...], ...] = ()  # of each choice's tokens, when asked for
     prompt_token_ids: tuple[int, ...] | None  # as the router saw them
     usage: Usage
     route: RouteTaken
@@ -139,6 +148,8 @@ class Fleet:
             }
             if ask.seed is not None:
                 options |= SEEDED_SAMPLING | {"seed": ask.seed}
+            if ask.penalised:
+                options |= PENALISED_SAMPLING
             if whole and source.messages:
                 options["messages"] = source.messages
             if self.split:
@@ -147,6 +158,7 @@ class Fleet:
         return Served(
             ask=ask,
             choices=tuple(tuple(choice.token_ids) for choice in answer.choices),
+            logprobs=tuple(tuple(choice.logprobs) for choice in answer.choices),
             prompt_token_ids=answer.prompt_token_ids,
             usage=answer.usage,
             route=answer.route,
@@ -185,7 +197,8 @@ class Fleet:
         """The workers that still hold something, and what; empty: none."""
         loads = {worker.id: self.load(worker.id) for worker in self.cluster.workers}
         return "; ".join(
-            f"{worker_id} has {load.num_running} running, {load.num_waiting} waiting, {load.num_reservations} reserved"
+            f"{worker_id} has {load.num_running} running, {load.num_waiting} waiting, {load.num_swapped} swapped, "
+            f"{load.num_reservations} reserved"
             for worker_id, load in loads.items()
-            if load.num_running or load.num_waiting or load.num_reservations
+            if load.num_running or load.num_waiting or load.num_swapped or load.num_reservations
         )

@@ -17,7 +17,9 @@ MIN_PEAK_RUNNING = 4
 # Whether blocks run out depends on when requests come.
 NOT_PREEMPTED = "nothing was preempted"
 NOT_HANDED_BACK = "no request was handed back to the router"
-TIMING_FAULTS = frozenset({NOT_PREEMPTED, NOT_HANDED_BACK})
+NOT_SWAPPED = "nothing was swapped out"
+NOT_SWAPPED_IN = "nothing was swapped in"
+TIMING_FAULTS = frozenset({NOT_PREEMPTED, NOT_HANDED_BACK, NOT_SWAPPED, NOT_SWAPPED_IN})
 
 
 def path_faults(spec: FleetSpec, case: Case, traffic: Traffic, workers: tuple[str | None, str]) -> list[str]:
@@ -28,7 +30,7 @@ def path_faults(spec: FleetSpec, case: Case, traffic: Traffic, workers: tuple[st
     for served in traffic.served:
         faults.extend(f"{served.ask.reference.name}: {fault}" for fault in _request_faults(spec, case, served, workers))
     faults.extend(_both_faults(traffic) if spec.both else _split_faults(traffic))
-    if not case.preempts:
+    if not case.preempts or spec.swaps:
         faults.extend(_work_faults(spec, case, traffic))
     return faults
 
@@ -42,6 +44,7 @@ def describe_path(traffic: Traffic) -> str:
         f"sent {decode.received_blocks} blocks ({decode.received_bytes / 2**20:.1f} MiB)",
         f"not sent {sum(served.route.decode_cached_blocks for served in traffic.served)}",
         f"{decode.num_preemptions} preemptions",
+        f"{decode.num_swap_outs} swaps ({decode.swapped_out_blocks} blocks out, {decode.swapped_in_blocks} in)",
         f"{attempts} replanned",
         f"batch {traffic.peak_running}",
     ]
@@ -50,9 +53,18 @@ def describe_path(traffic: Traffic) -> str:
 
 def _preemption_faults(spec: FleetSpec, case: Case, traffic: Traffic) -> Iterator[str]:
     num_preemptions = traffic.prefill.num_preemptions + traffic.decode.num_preemptions
+    num_swap_outs = traffic.prefill.num_swap_outs + traffic.decode.num_swap_outs
+    if (not case.preempts or spec.swaps) and num_preemptions:
+        yield f"{num_preemptions} preemptions, though there were blocks enough"
+    if not (case.preempts and spec.swaps) and num_swap_outs:
+        yield f"{num_swap_outs} requests were swapped out, though there were blocks enough, or no room on the host"
     if not case.preempts:
-        if num_preemptions:
-            yield f"{num_preemptions} preemptions, though there were blocks enough"
+        return
+    if spec.swaps:
+        if traffic.decode.num_swap_outs == 0:
+            yield NOT_SWAPPED
+        if traffic.decode.swapped_in_blocks == 0:
+            yield NOT_SWAPPED_IN
         return
     if traffic.decode.num_preemptions == 0:
         yield NOT_PREEMPTED

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from benchmarks.exactness.case import Cached, Case, FleetSpec, Sampling, part_cached
 from benchmarks.exactness.compare import Comparison, ReferenceSource, Tie, compare_tokens, judge
@@ -14,13 +15,21 @@ from benchmarks.exactness.path import TIMING_FAULTS, describe_path, path_faults
 from benchmarks.exactness.reference import Reference
 from benchmarks.exactness.workload import Workload
 from common.config import DType, EngineConfig, Role
+from common.request import TokenLogprob
 from slipstream.cluster_config import ClusterConfig
 from slipstream.launcher import Cluster
 
 KV_MEMORY = "1500MiB"
 MAX_TRIES = 3
 FEW_BLOCKS_SHARE = 0.4  # of what 16 requests need together
+HOST_BLOCKS_FACTOR = 6  # of those few: room for all others, two choices each
+LOGPROB_TOLERANCE = 1e-3  # natural log: the last bits of two float32 computations
 SEED = 20_240_607
+
+
+class DrawnChoice(NamedTuple):
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +49,11 @@ class CaseResult:
 
 @dataclass(slots=True, kw_only=True)
 class Runner:
-    """Owner of the seeded tokens that the first seeded case drew, which all others must repeat."""
+    """Owner of what each choice drew when it was first drawn with a seed, which all other cases must repeat."""
 
     workload: Workload
     source: ReferenceSource
-    seeded: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    seeded: dict[tuple[Sampling, str, int], DrawnChoice] = field(default_factory=dict)
 
     @contextmanager
     def fleet(self, spec: FleetSpec) -> Iterator[Fleet]:
@@ -98,7 +107,8 @@ class Runner:
             as_source=case.as_source,
             cache_salt=_salt(case, reference),
             num_choices=case.num_choices,
-            seed=SEED if case.sampling is Sampling.SEEDED else None,
+            seed=None if case.sampling is Sampling.GREEDY else SEED,
+            penalised=case.sampling is Sampling.PENALISED,
         )
 
     def _cache_parts(self, fleet: Fleet, case: Case, references: Sequence[Reference]) -> None:
@@ -125,23 +135,34 @@ class Runner:
             if len(served.choices) != case.num_choices:
                 failure = f"{served.ask.reference.name}: {len(served.choices)} choices"
                 yield Comparison(num_tokens=0, failure=failure)
-            for token_ids in served.choices:
-                if case.sampling is Sampling.SEEDED:
-                    yield self._compare_seeded(served, token_ids)
+            for index, token_ids in enumerate(served.choices):
+                if case.sampling is not Sampling.GREEDY:
+                    yield self._compare_seeded(served, case.sampling, index)
                 else:
                     reference = served.ask.reference.first(served.ask.num_new_tokens)
                     yield compare_tokens(token_ids, reference, self.source)
 
-    def _compare_seeded(self, served: Served, token_ids: tuple[int, ...]) -> Comparison:
+    def _compare_seeded(self, served: Served, sampling: Sampling, index: int) -> Comparison:
         name = served.ask.reference.name
-        expected = self.seeded.setdefault(name, token_ids)
-        num_tokens = min(len(token_ids), len(expected))  # fleets may ask for more tokens or fewer
+        drawn = DrawnChoice(served.choices[index], served.logprobs[index])
+        expected = self.seeded.setdefault((sampling, name, index), drawn)
+        num_tokens = min(len(drawn.token_ids), len(expected.token_ids))  # fleets may ask for more tokens or fewer
         failure = None
-        if token_ids[:num_tokens] != expected[:num_tokens]:
-            failure = f"{name}: seeded tokens differ: {token_ids}, first {expected}"
-        elif len(token_ids) != served.ask.num_new_tokens:
-            failure = f"{name}: {len(token_ids)} seeded tokens served, {served.ask.num_new_tokens} asked for"
+        if drawn.token_ids[:num_tokens] != expected.token_ids[:num_tokens]:
+            failure = f"{name}: seeded tokens differ: {drawn.token_ids}, first {expected.token_ids}"
+        elif len(drawn.token_ids) != served.ask.num_new_tokens:
+            failure = f"{name}: {len(drawn.token_ids)} seeded tokens served, {served.ask.num_new_tokens} asked for"
+        elif served.ask.penalised and not _same_logprobs(drawn.logprobs, expected.logprobs, num_tokens):
+            failure = f"{name}: logprobs differ: {drawn.logprobs}, first {expected.logprobs}"
         return Comparison(num_tokens=num_tokens, failure=failure)
+
+
+def _same_logprobs(drawn: Sequence[TokenLogprob], expected: Sequence[TokenLogprob], num_tokens: int) -> bool:
+    """Of the first `num_tokens` tokens, and there must be as many."""
+    pairs = list(zip(drawn, expected, strict=False))[:num_tokens]
+    return len(pairs) == num_tokens and all(
+        one.token_id == other.token_id and abs(one.logprob - other.logprob) < LOGPROB_TOLERANCE for one, other in pairs
+    )
 
 
 def cluster_config(spec: FleetSpec, workload: Workload) -> ClusterConfig:
@@ -155,11 +176,14 @@ def cluster_config(spec: FleetSpec, workload: Workload) -> ClusterConfig:
         kv_memory=KV_MEMORY,
     )
     few_bytes = _few_blocks(spec, workload) * spec.block_size * workload.bytes_per_token
+    swap_bytes = HOST_BLOCKS_FACTOR * few_bytes if spec.swaps else 0
+    few = replace(engine, kv_memory=str(few_bytes), swap_space=str(swap_bytes))
     return ClusterConfig(
         max_local_prefill_tokens=0,  # the cases say where prompts are computed
         role=Role.BOTH if spec.both else None,
         engine=engine,
-        decode_engine=replace(engine, kv_memory=str(few_bytes)) if spec.short_of_blocks else None,
+        decode_engine=few if spec.short_of_blocks else None,
+        probe_interval_s=0,  # the workers' counters are to be the cases' own
         grpc_port=0,
         http_port=0,
     )

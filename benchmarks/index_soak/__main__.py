@@ -36,12 +36,15 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--deaths", type=int, default=100, help="workers that die at once")
     options = parser.parse_args()
-    with EmbeddedIndexServer(EmbeddedIndexConfig(max_memory_bytes=2048 * MIB)) as server:
-        return 0 if print_report(_Run(server, options).soak()) else 1
+    with (
+        EmbeddedIndexServer(EmbeddedIndexConfig(max_memory_bytes=2048 * MIB)) as server,
+        EmbeddedIndexServer() as twin,
+    ):
+        return 0 if print_report(_Run(server, twin, options).soak()) else 1
 
 
 class _Run:
-    def __init__(self, server: EmbeddedIndexServer, options: argparse.Namespace) -> None:
+    def __init__(self, server: EmbeddedIndexServer, twin: EmbeddedIndexServer, options: argparse.Namespace) -> None:
         self._options = options
         self._redis = Redis.from_url(server.url)
         self._context = multiprocessing.get_context("spawn")
@@ -50,7 +53,9 @@ class _Run:
         self._fleets = [
             self._spawn(run_fleet, server.url, space, number * share, share) for number in range(NUM_FLEETS)
         ]
-        self._askers = [self._spawn(run_asker, server.url, server.pid, space, seed) for seed in range(NUM_ASKERS)]
+        self._askers = [
+            self._spawn(run_asker, server.url, server.pid, twin.url, space, seed) for seed in range(NUM_ASKERS)
+        ]
         self._measured = {"server": psutil.Process(server.pid)}
         for name, group in (("fleet", self._fleets), ("router", self._askers)):
             for number, (process, _) in enumerate(group):

@@ -28,6 +28,7 @@ class Lookup(NamedTuple):
     began: float
     took: float
     waited: float  # for a core, the server and this process together
+    control: float  # as many keys asked, at the same time, of a server with nothing else to do
 
 
 class Lookups(NamedTuple):
@@ -39,14 +40,17 @@ class Lookups(NamedTuple):
     num_members: int
 
 
-def run_asker(pipe: Connection, url: str, server_pid: int, space: IndexSpace, seed: int) -> None:
+def run_asker(pipe: Connection, url: str, server_pid: int, twin_url: str, space: IndexSpace, seed: int) -> None:
     """Until it is killed."""
     logging.disable(logging.CRITICAL)
-    asyncio.run(_Asker(pipe, url, server_pid, space, seed).run())
+    asyncio.run(_Asker(pipe, url, server_pid, twin_url, space, seed).run())
 
 
 class _Asker:
-    def __init__(self, pipe: Connection, url: str, server_pid: int, space: IndexSpace, seed: int) -> None:
+    def __init__(
+        self, pipe: Connection, url: str, server_pid: int, twin_url: str, space: IndexSpace, seed: int
+    ) -> None:
+        self._twin = IndexClient.from_url(twin_url, timeout_s=30.0)
         self._pipe = pipe
         self._waits = (CoreWait(server_pid), CoreWait(os.getpid()))
         self._rng = random.Random(seed)
@@ -70,13 +74,20 @@ class _Asker:
         number, tail = self._prompts.pick(self._rng)
         keys = self._prompts.system(number) + self._prompts.tail(number, tail)
         waited, began = self._waited(), time.monotonic()
+        asking = asyncio.create_task(self._ask_twin(keys))
         result = await self._lookup.depth(keys)
         took = time.monotonic() - began
-        self._times.append(Lookup(began, took, self._waited() - waited))
+        waited = self._waited() - waited
+        self._times.append(Lookup(began, took, waited, await asking))
         self._num_hits += bool(result.depths)
         self._num_degraded += result.degraded
         if result.depths and self._rng.random() < SPECULATION_SHARE:
             await self._lookup.speculate(self._rng.choice(list(result.depths)), keys)
+
+    async def _ask_twin(self, keys: list[bytes]) -> float:
+        asked = time.monotonic()
+        await self._twin.command(b"points", "HMGET", b"points", *keys)
+        return time.monotonic() - asked
 
     def _waited(self) -> float:
         return sum(wait.seconds() for wait in self._waits)

@@ -64,11 +64,21 @@ def _judge_lookups(soak: Soak) -> Iterator[str]:
         for lookup in soak.lookups
         if any(death <= lookup.began + lookup.took and lookup.began <= death + DEATH_WINDOW_S for death in soak.deaths)
     ]
-    ours = [max(0.0, lookup.took - lookup.waited) for lookup in near]
+    # What the machine takes from everybody is not the index's doing: waits for a core, and whatever holds up a server
+    # that has nothing else to do.
+    ours = [max(0.0, lookup.took - max(lookup.waited, lookup.control)) for lookup in near]
     print(f"lookups, all           {_row([lookup.took for lookup in soak.lookups])} ({len(soak.lookups):,})")
     print(f"  hits {soak.num_hits / len(soak.lookups):.1%}, degraded {soak.num_degraded}")
     print(f"  around mass deaths   {_row([lookup.took for lookup in near])} ({len(soak.deaths)} deaths)")
-    print(f"  less waits for a core {_row(ours)}")
+    print(f"  of an idle server    {_row([lookup.control for lookup in near])}")
+    print(f"  beyond the machine's {_row(ours)}")
+    for lookup, excess in zip(near, ours, strict=True):
+        if excess > MAX_LOOKUP_S:
+            death = max(death for death in soak.deaths if death <= lookup.began + lookup.took)
+            print(
+                f"    {lookup.began - death:.2f} s after a death: {1000 * lookup.took:.0f} ms, "
+                f"waited {1000 * lookup.waited:.0f}, idle server {1000 * lookup.control:.0f}"
+            )
     if not soak.deaths:
         yield "nobody died: give it more seconds"
     elif max(ours) > MAX_LOOKUP_S:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+import torch
+
 from common.config import EngineConfig
 from common.engine.engine import Engine
 from common.engine.kv_cache import KVCache
@@ -47,13 +49,16 @@ def build_engine(config: EngineConfig, *, hand_back_when_preempted: bool) -> Bui
             weight_bytes=model.weight_bytes,
             activation_bytes=model.activation_bytes,
             free_bytes=free_memory(model.device),
+            host_free_bytes=None if model.device.type == "cpu" else free_memory(torch.device("cpu")),
             spec=model.spec,
             max_model_len=model.max_model_len,
         ),
     )
     logger.info("%s", plan)
     causal_lm = load_model(model, config.attention_backend)
-    kv_cache = KVCache(spec=model.spec, num_blocks=plan.num_blocks, device=model.device)
+    kv_cache = KVCache(
+        spec=model.spec, num_blocks=plan.num_blocks, device=model.device, num_host_blocks=plan.num_host_blocks
+    )
     key_root = root_key(
         KeyRoot(
             model_fingerprint=model.fingerprint,
@@ -66,7 +71,9 @@ def build_engine(config: EngineConfig, *, hand_back_when_preempted: bool) -> Bui
     eos_token_ids = model.eos_token_ids
     engine = Engine(
         runner=ModelRunner(model=causal_lm, kv_cache=kv_cache, sampler=Sampler(eos_token_ids)),
-        kv=KVCacheManager(spec=model.spec, num_blocks=plan.num_blocks, key_root=key_root),
+        kv=KVCacheManager(
+            spec=model.spec, num_blocks=plan.num_blocks, key_root=key_root, num_host_blocks=plan.num_host_blocks
+        ),
         config=SchedulerConfig.from_engine_config(config),
         eos_token_ids=eos_token_ids,
         max_model_len=model.max_model_len,

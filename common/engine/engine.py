@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Series
@@ -17,12 +16,12 @@ from common.engine.reservation_desk import ReservationDesk
 from common.engine.reservation_table import ReservationTable, ReservedLeg
 from common.engine.results import Integrity, KeptChoice, LegEnded, LegEndReason, Load, Reservation, StepResult
 from common.engine.runner import Runner
-from common.engine.sampled_token import SequenceResult
 from common.engine.scheduler import Scheduler
 from common.engine.scheduler_config import SchedulerConfig
-from common.engine.scheduler_output import SchedulerOutput
 from common.engine.sequence import Sequence
 from common.engine.sequence_registry import SequenceRegistry
+from common.engine.sequence_status import SequenceStatus, status_of
+from common.engine.step_executor import StepExecutor
 from common.engine.stop import StopRules
 from common.engine.work_meter import WorkMeter
 from common.errors import (
@@ -39,8 +38,6 @@ from common.kv.cache_event import CacheEvent
 from common.kv.first_token import FirstToken
 from common.kv.manager import KVCacheManager, TokenArray
 from common.request import Leg, LegKey, RequestId
-
-logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -70,7 +67,7 @@ class Engine:
         self.kv = kv
         self.max_model_len = max_model_len
         self.vocab_size = vocab_size
-        self._runner = runner
+        self._executor = StepExecutor(runner)
         self._clock = clock
         self._hand_back = hand_back_when_preempted
         self._scheduler = Scheduler(kv=kv, config=config, requeue_preempted=not hand_back_when_preempted)
@@ -94,6 +91,7 @@ class Engine:
             leases=self._leases,
             forecast=self._forecast,
             stop_rules=StopRules(eos_token_ids=eos_token_ids, max_model_len=max_model_len),
+            vocab_size=vocab_size,
         )
         self._arrivals = count()
         self._ends: list[LegEnded] = []
@@ -148,9 +146,11 @@ class Engine:
             self.release_reservation(reservation_id, quarantine=False)
             raise
         self._desk.take(reservation_id)
-        self.kv.register_computed(reserved.table, reserved.token_ids, len(reserved.token_ids))
-        self._admit(reserved, first_tokens)
-        self.kv.free(reserved.table)
+        try:
+            self.kv.register_computed(reserved.table, reserved.token_ids, len(reserved.token_ids))
+            self._admit(reserved, first_tokens)
+        finally:
+            self.kv.free(reserved.table)
 
     def release_reservation(self, reservation_id: str, *, quarantine: bool) -> None:
         """Ends a reservation without a commit. Idempotent. With `quarantine` the blocks that were to be written
@@ -201,7 +201,8 @@ class Engine:
         return None
 
     def step(self) -> StepResult:
-        """Schedules, runs and takes in one step. Never raises for a request's sake."""
+        """Schedules, runs and takes in one step. Never raises for a request's sake; EngineError when nothing can be
+        computed any more."""
         for sequence in self._registry.pop_expired(self._clock()):
             self._ends.append(
                 self._outputs.end_early(
@@ -219,8 +220,8 @@ class Engine:
                 self._ends.append(self._outputs.end_early(sequence, LegEndReason.PREEMPTED, None, message))
         step = StepResult(ends=self._ends, num_scheduled_tokens=output.num_tokens)
         self._ends = []
+        results = self._executor.run(output)
         if output.scheduled:
-            results = self._execute(output)
             now = self._clock()
             self._meter.add(output, now - started_s)
             for entry, result in zip(output.scheduled, results, strict=True):
@@ -229,7 +230,7 @@ class Engine:
 
     def has_work(self) -> bool:
         """Whether `step` has something to do or to tell."""
-        return bool(self._ends or self._scheduler.running or self._scheduler.waiting)
+        return bool(self._ends or len(self._registry))
 
     def upcoming_hand_overs(self) -> tuple[LegKey, ...]:
         """Waiting legs to hand over that the next step's budget is likely to reach."""
@@ -252,6 +253,7 @@ class Engine:
         return Load(
             num_running=scheduler.num_running_choices,
             num_waiting=len(scheduler.waiting),
+            num_swapped=scheduler.num_swapped_choices,
             num_waiting_tokens=num_waiting_tokens,
             num_reservations=len(self._reservations),
             num_blocks=pool.num_blocks,
@@ -261,6 +263,11 @@ class Engine:
             prefix_query_tokens=scheduler.prefix_query_tokens,
             prefix_hit_tokens=scheduler.prefix_hit_tokens,
             num_preemptions=scheduler.num_preemptions,
+            num_host_blocks=self.kv.host_pool.num_blocks,
+            num_free_host_blocks=self.kv.host_pool.num_free_blocks,
+            num_swap_outs=scheduler.num_swap_outs,
+            swapped_out_blocks=scheduler.swapped_out_blocks,
+            swapped_in_blocks=scheduler.swapped_in_blocks,
             num_generated_tokens=self._outputs.num_generated_tokens,
             num_prefilled_tokens=self._outputs.num_prefilled_tokens,
             max_num_seqs=self.config.max_num_seqs,
@@ -271,6 +278,10 @@ class Engine:
             busy_s=self._meter.busy_s,
             step_times=self._meter.times,
         )
+
+    def statuses(self) -> list[SequenceStatus]:
+        """Of every sequence in queue or batch, and of those whose blocks a transfer still reads."""
+        return [status_of(sequence) for sequence in (*self._registry, *self._leases)]
 
     def reset_prefix_cache(self) -> int:
         """Forgets every cached prefix; what runs goes on. Returns the number of blocks forgotten."""
@@ -283,7 +294,7 @@ class Engine:
     def check_integrity(self) -> Integrity:
         """Compares all books. Raises IntegrityError when they differ."""
         self.kv.check_integrity()
-        queued = {*map(id, self._scheduler.running), *map(id, self._scheduler.waiting)}
+        queued = set(map(id, self._scheduler))
         if queued != {id(sequence) for sequence in self._registry}:
             raise IntegrityError("queue and batch are not the sequences that are registered")
         if self._scheduler.num_reserved_choices != self._reservations.num_choices:
@@ -294,6 +305,7 @@ class Engine:
             num_free_blocks=pool.num_free_blocks,
             num_used_blocks=pool.num_used_blocks,
             num_quarantined_blocks=pool.num_quarantined_blocks,
+            num_used_host_blocks=self.kv.host_pool.num_blocks - self.kv.host_pool.num_free_blocks,
             num_reservations=self._reservations.num_unsettled,
             num_requests=len(self._registry) + len(self._leases),
         )
@@ -355,19 +367,6 @@ class Engine:
         if cancelled:
             self._ends.append(_cancelled(leg, tuple(sorted(cancelled))))
         self._outputs.fork(arrived, wanted, arrival=arrived.arrival)
-
-    def _execute(self, output: SchedulerOutput) -> list[SequenceResult]:
-        """Runs a step. When it raises, each sequence is run alone, so that only those to blame fail."""
-        try:
-            return self._runner.execute(output)
-        except Exception as error:
-            logger.exception("a step of %d sequences raised", len(output.scheduled))
-            if len(output.scheduled) == 1:
-                return [SequenceResult(error=f"the step raised {type(error).__name__}: {error}")]
-        results = []
-        for entry in output.scheduled:
-            results += self._execute(SchedulerOutput((entry,), ()))
-        return results
 
 
 def _cancelled(leg: Leg, choice_indices: tuple[int, ...]) -> LegEnded:

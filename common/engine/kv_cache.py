@@ -1,4 +1,4 @@
-"""The tensors of the KV pool. Knows bytes and strides; which block means what is the manager's business."""
+"""The tensors of the KV pools. Knows bytes and strides; which block means what is the manager's business."""
 
 from __future__ import annotations
 
@@ -20,15 +20,20 @@ class KVCache:
 
     A block is one contiguous slab. Written by the engine thread; a transfer writes only to blocks that it was given
     and reads only blocks that are leased to it. On a CPU pages are committed as they are first written.
+
+    Block ids from `num_blocks` on are those of the host pool, `num_host_blocks` of them, always in the CPU's memory.
     """
 
-    def __init__(self, *, spec: KVCacheSpec, num_blocks: int, device: torch.device) -> None:
+    def __init__(self, *, spec: KVCacheSpec, num_blocks: int, device: torch.device, num_host_blocks: int = 0) -> None:
         spec.check_supported()
         self.spec = spec
         self.num_blocks = num_blocks
         self.device = device
         # [num_blocks, bytes_per_block] uint8 per group; zeros, since a masked NaN would still poison attention
         self._bytes = [_zeros(num_blocks, group.bytes_per_block, device) for group in spec.groups]
+        self._host_bytes = [
+            _zeros(num_host_blocks, group.bytes_per_block, torch.device("cpu")) for group in spec.groups
+        ]
         self._layers: dict[int, LayerKVCache] = {}
         for group, raw in zip(spec.groups, self._bytes, strict=True):
             slabs = raw.view(DTYPES[group.dtype]).view(num_blocks, *group.block_shape)
@@ -41,13 +46,22 @@ class KVCache:
 
     def block_bytes(self, group_id: int, block_id: int) -> npt.NDArray[np.uint8]:
         """[bytes_per_block] uint8: a view on the CPU (write to it to write the block), a copy from other devices."""
-        array: npt.NDArray[np.uint8] = self._bytes[group_id][block_id].cpu().numpy()
+        array: npt.NDArray[np.uint8] = self._slab(group_id, block_id).cpu().numpy()
         return array
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All memory that blocks lie in: [any number of blocks, bytes_per_block] uint8 each."""
+        return tuple(raw for raw in (*self._bytes, *self._host_bytes) if raw.numel())
+
+    def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
+        """[bytes_per_block] uint8: a view, on the device or, of a block of the host pool, on the CPU."""
+        return self._slab(group_id, block_id)
 
     def write_block_bytes(
         self, group_id: int, block_id: int, data: bytes | memoryview | npt.NDArray[np.uint8], offset: int = 0
     ) -> None:
-        """Writes bytes into a block from `offset` (bytes) on."""
+        """Writes bytes into a block of the device from `offset` (bytes) on."""
         source = np.frombuffer(data, dtype=np.uint8)
         assert offset + len(source) <= self.spec.groups[group_id].bytes_per_block
         if self.device.type == "cpu":
@@ -58,10 +72,16 @@ class KVCache:
             )
 
     def copy_blocks(self, copies: Iterable[BlockCopy]) -> None:
-        """Makes the copies one after the other, in every group."""
+        """Makes the copies one after the other, in every group, between device and host as the ids say."""
         for source, destination in copies:
-            for raw in self._bytes:
-                raw[destination].copy_(raw[source])
+            for group_id in range(len(self._bytes)):
+                self._slab(group_id, destination).copy_(self._slab(group_id, source))
+
+    def _slab(self, group_id: int, block_id: int) -> torch.Tensor:
+        """[bytes_per_block] uint8, a view."""
+        if block_id < self.num_blocks:
+            return self._bytes[group_id][block_id]
+        return self._host_bytes[group_id][block_id - self.num_blocks]
 
 
 def _zeros(num_blocks: int, bytes_per_block: int, device: torch.device) -> torch.Tensor:

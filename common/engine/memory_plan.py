@@ -8,6 +8,9 @@ from common.config import EngineConfig, parse_bytes
 from common.errors import InsufficientMemoryError
 from common.kv.spec import KVCacheSpec
 
+# Of the KV cache: what a batch that outgrows it by a fifth needs. More is for operators to give.
+DEFAULT_SWAP_SHARE = 0.25
+MAX_DEFAULT_SWAP_BYTES = 4 * 2**30
 # Tokens of a step below which prefill would crawl.
 MIN_USEFUL_STEP = 32
 
@@ -19,31 +22,36 @@ class MemoryNeeds:
     weight_bytes: int
     activation_bytes: int  # of a step of max_num_batched_tokens
     free_bytes: int  # on the device, now
+    host_free_bytes: int | None = None  # of the host, now; None: the device is the host
     spec: KVCacheSpec
     max_model_len: int  # tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """Where the memory goes. `kv_bytes` are those of `num_blocks` blocks."""
+    """Where the memory goes. `kv_bytes` are those of `num_blocks` blocks, `swap_bytes` of `num_host_blocks`."""
 
     weight_bytes: int
     activation_bytes: int
     kv_bytes: int
+    swap_bytes: int
     free_bytes: int
     num_blocks: int
+    num_host_blocks: int
     block_size: int  # tokens
 
     def __str__(self) -> str:
         return (
             f"memory: weights {_size(self.weight_bytes)}, activations {_size(self.activation_bytes)}, "
-            f"KV cache {_size(self.kv_bytes)} ({self.num_blocks} blocks of {self.block_size} tokens); "
+            f"KV cache {_size(self.kv_bytes)} ({self.num_blocks} blocks of {self.block_size} tokens), "
+            f"swap space {_size(self.swap_bytes)}; "
             f"{_size(self.free_bytes)} free"
         )
 
 
 def plan_memory(config: EngineConfig, needs: MemoryNeeds) -> MemoryPlan:
-    """Sizes the KV pool from --kv-memory, or from a share of what weights and activations leave free.
+    """Sizes the KV pool from --kv-memory, or from a share of what weights and activations leave free, and the host
+    pool from --swap-space or after the KV pool.
 
     Raises InsufficientMemoryError that names the flags to change and values that would fit.
     """
@@ -66,14 +74,30 @@ def plan_memory(config: EngineConfig, needs: MemoryNeeds) -> MemoryPlan:
     needed_blocks = -(-needs.max_model_len // block_size)
     if num_blocks < needed_blocks:
         raise InsufficientMemoryError(_too_few_blocks(config, needs, num_blocks, needed_blocks, left_bytes))
+    num_host_blocks = _swap_bytes(config, needs, kv_bytes, left_bytes) // bytes_per_block
     return MemoryPlan(
         weight_bytes=needs.weight_bytes,
         activation_bytes=needs.activation_bytes,
         kv_bytes=num_blocks * bytes_per_block,
+        swap_bytes=num_host_blocks * bytes_per_block,
         free_bytes=needs.free_bytes,
         num_blocks=num_blocks,
+        num_host_blocks=num_host_blocks,
         block_size=block_size,
     )
+
+
+def _swap_bytes(config: EngineConfig, needs: MemoryNeeds, kv_bytes: int, left_bytes: int) -> int:
+    room_bytes = left_bytes - kv_bytes if needs.host_free_bytes is None else needs.host_free_bytes
+    if config.swap_space is None:
+        return min(int(kv_bytes * DEFAULT_SWAP_SHARE), MAX_DEFAULT_SWAP_BYTES, room_bytes)
+    swap_bytes = parse_bytes("swap_space", config.swap_space, least=0)
+    if swap_bytes > room_bytes:
+        raise InsufficientMemoryError(
+            f"--swap-space {_size(swap_bytes)} is more than the {_size(room_bytes)} that are left for it: set "
+            f"--swap-space to at most {_flag(room_bytes)}"
+        )
+    return swap_bytes
 
 
 def _no_room(config: EngineConfig, needs: MemoryNeeds) -> str:

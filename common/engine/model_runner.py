@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
@@ -11,13 +12,15 @@ from common.engine.kv_cache import KVCache
 from common.engine.logprobs import token_logprobs
 from common.engine.sampled_token import SampledToken, SequenceResult
 from common.engine.sampler import Sampler, SamplingRow
-from common.engine.scheduler_output import ScheduledSequence, SchedulerOutput
+from common.engine.scheduler_output import ScheduledSequence
 from common.engine.single_thread import single_thread
+from common.kv.manager import BlockCopy
 from common.model.causal_lm import CausalLM
 from common.request import TokenLogprob
 
 # Rows whose logits are held at once for prompt logprobs: 128 rows of 49,152 float32 are 25 MB.
 PROMPT_LOGITS_ROWS = 128
+NOT_FINITE = "the model computed numbers that are not finite"
 
 
 class ModelRunner:
@@ -29,25 +32,27 @@ class ModelRunner:
         self._sampler = sampler
         self._batches = BatchBuilder(block_size=kv_cache.spec.block_size, device=kv_cache.device)
 
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        """Makes the copies one after the other."""
+        self.kv_cache.copy_blocks(copies)
+
     @torch.inference_mode()
-    def execute(self, output: SchedulerOutput) -> list[SequenceResult]:
+    def execute(self, scheduled: Sequence[ScheduledSequence]) -> list[SequenceResult]:
         """One result per scheduled sequence, in order."""
-        scheduled = output.scheduled
-        for entry in scheduled:
-            self.kv_cache.copy_blocks(entry.copies)
         batch = self._batches.build(scheduled)
         hidden = self._model(batch, self.kv_cache)  # [num_tokens, hidden_size]
+        broken = _broken(hidden, batch.query_start_loc_cpu)
         prompt_logprobs = [
             self._prompt_logprobs(entry, hidden, first_row)
             for entry, first_row in zip(scheduled, batch.query_start_loc_cpu, strict=False)
         ]
         sampling = [entry for entry in scheduled if entry.samples]
-        tokens, broken = self._sample(sampling, hidden, batch.logits_indices)
-        drawn = iter(zip(tokens, broken, strict=True))
+        tokens, broken_logits = self._sample(sampling, hidden, batch.logits_indices)
+        drawn = iter(zip(tokens, broken_logits, strict=True))
         results = []
-        for entry, logprobs in zip(scheduled, prompt_logprobs, strict=True):
-            entry_tokens, is_broken = next(drawn) if entry.samples else ((), False)
-            error = "the model's logits are not finite" if is_broken else None
+        for entry, logprobs, is_broken in zip(scheduled, prompt_logprobs, broken, strict=True):
+            entry_tokens, has_broken_logits = next(drawn) if entry.samples else ((), False)
+            error = NOT_FINITE if is_broken or has_broken_logits else None
             results.append(SequenceResult(entry_tokens, logprobs, error))
         return results
 
@@ -95,3 +100,16 @@ class ModelRunner:
             with single_thread(logits.device):
                 logprobs += token_logprobs(logits, predicted, [num_top] * len(predicted))
         return tuple(logprobs)
+
+
+def _broken(hidden: torch.Tensor, query_start_loc: Sequence[int]) -> list[bool]:
+    """By sequence, whether a hidden state is not finite; hidden is [num_tokens, hidden_size].
+
+    A token's hidden state depends on its own keys and values in every layer, so that where it is finite, they are.
+    """
+    with single_thread(hidden.device):
+        # A hundredth of the time of isfinite over all of it; a sum could overflow in float16.
+        finite = (hidden.amax(dim=-1).isfinite() & hidden.amin(dim=-1).isfinite()).cpu().numpy()  # [num_tokens]
+    if finite.all():
+        return [False] * (len(query_start_loc) - 1)
+    return [not finite[start:end].all() for start, end in pairwise(query_start_loc)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from common.engine.lease_table import LeaseTable
@@ -22,15 +23,18 @@ from common.engine.scheduler_output import ScheduledSequence
 from common.engine.sequence import Sequence, SequenceState
 from common.engine.sequence_registry import SequenceRegistry
 from common.engine.stop import Stop, StopRules
-from common.errors import Status
+from common.errors import EngineError, Status
 from common.kv.first_token import FirstToken
 from common.kv.manager import KVCacheManager
+
+logger = logging.getLogger(__name__)
 
 
 class OutputProcessor:
     """The second half of a step. A result may come after its sequence has ended: it is dropped then.
 
-    Owner: the engine, one thread.
+    What raises while one sequence's result is taken in ends that sequence, and of its result nothing is told. Owner:
+    the engine, one thread.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class OutputProcessor:
         leases: LeaseTable,
         forecast: OutputForecast,
         stop_rules: StopRules,
+        vocab_size: int,
     ) -> None:
         self.num_generated_tokens = 0
         self.num_prefilled_tokens = 0
@@ -51,28 +56,51 @@ class OutputProcessor:
         self._leases = leases
         self._forecast = forecast
         self._stop_rules = stop_rules
+        self._vocab_size = vocab_size
 
     def process(self, entry: ScheduledSequence, result: SequenceResult, step: StepResult, now: float) -> None:
         """Takes in one sequence's part of a step."""
         sequence = entry.sequence
         if sequence.state is not SequenceState.RUNNING:
             return
-        if result.error is not None:
-            step.ends.append(self.end_early(sequence, LegEndReason.FAILED, Status.INTERNAL, result.error))
-            return
-        end = entry.start + entry.num_tokens
-        self.num_prefilled_tokens += max(0, min(end, sequence.num_prompt_tokens) - entry.start)
-        self._kv.register_computed(sequence.table, sequence.token_ids, end)
+        part = StepResult()
+        try:
+            self._take_in(entry, result, part, now)
+        except Exception as error:
+            message = str(error) if isinstance(error, EngineError) else f"its result raised {error!r}"
+            logger.error("request %s failed: %s", sequence.leg.request_id, message, exc_info=_unforeseen(error))
+            step.ends.append(self.end_early(sequence, LegEndReason.FAILED, Status.INTERNAL, message))
+        else:
+            step.add(part)
+
+    def _take_in(self, entry: ScheduledSequence, result: SequenceResult, step: StepResult, now: float) -> None:
+        sequence = entry.sequence
+        self._check(entry, result)
         sequence.prompt_logprobs.extend(result.prompt_logprobs)
+        # Nothing before it was in doubt: what is registered others will reuse.
+        end = entry.start + entry.num_tokens
+        self._kv.register_computed(sequence.table, sequence.token_ids, end)
+        if not sequence.leg.canary:
+            self.num_prefilled_tokens += max(0, min(end, sequence.num_prompt_tokens) - entry.start)
+            self.num_generated_tokens += len(result.tokens)
         if sequence.hand_over:
             self._report_blocks(sequence, end, step)
         if not entry.samples:
             return
-        self.num_generated_tokens += len(result.tokens)
         if sequence.is_single:
             self._continue(sequence, result.tokens[0], step, now)
         else:
             self._divide(sequence, result.tokens, step, now)
+
+    def _check(self, entry: ScheduledSequence, result: SequenceResult) -> None:
+        """Raises EngineError when the sequence must fail, or its result is not one."""
+        if result.error is not None:
+            raise EngineError(result.error)
+        num_tokens = len(entry.sequence.choice_indices) if entry.samples else 0
+        if len(result.tokens) != num_tokens:
+            raise EngineError(f"{len(result.tokens)} tokens were drawn, not {num_tokens}")
+        if not all(0 <= token.token_id < self._vocab_size for token in result.tokens):
+            raise EngineError("a token was drawn that is not in the vocabulary")
 
     def end_early(
         self, sequence: Sequence, reason: LegEndReason, status: Status | None = None, message: str = ""
@@ -128,7 +156,8 @@ class OutputProcessor:
         start = self._start(sequence, now)
         step.tokens.append(_output(sequence, sequence.choice_indices[0], first_index, token, stop, start))
         if stop is not None:
-            self._forecast.observe(sequence.num_output_tokens)
+            if not sequence.leg.canary:
+                self._forecast.observe(sequence.num_output_tokens)
             self.end(sequence)
 
     def _divide(self, sequence: Sequence, tokens: tuple[SampledToken, ...], step: StepResult, now: float) -> None:
@@ -157,27 +186,40 @@ class OutputProcessor:
             )
         self.end(sequence)
 
-    def fork(self, parent: Sequence, first_tokens: tuple[FirstToken, ...], *, arrival: int) -> list[Sequence]:
-        """A running sequence for each choice that goes on, over shared blocks. The parent keeps its own table."""
-        children = []
-        for token in first_tokens:
-            if token.finished:
-                continue
+    def fork(self, parent: Sequence, first_tokens: tuple[FirstToken, ...], *, arrival: int) -> None:
+        """A running sequence for each choice that goes on, over shared blocks. The parent keeps its own table.
+
+        When one can't be made, none is.
+        """
+        try:
+            for token in first_tokens:
+                if not token.finished:
+                    self._fork_one(parent, token, arrival)
+        except Exception:
+            for child in self._registry.find(parent.leg.request_id):
+                if child.leg is parent.leg and child is not parent:
+                    self.end(child)
+            raise
+
+    def _fork_one(self, parent: Sequence, token: FirstToken, arrival: int) -> None:
+        table = self._kv.fork(parent.table)
+        try:
             child = Sequence(
                 leg=parent.leg,
                 choice_indices=(token.choice_index,),
                 token_ids=parent.token_ids.copy(),
-                table=self._kv.fork(parent.table),
+                table=table,
                 arrival=arrival,
                 submit_s=parent.submit_s,
                 start_told=True,
             )
             child.num_computed_tokens = parent.num_computed_tokens
             child.add_token(token.token_id)
-            self._registry.add(child)
-            self._scheduler.run(child)
-            children.append(child)
-        return children
+        except Exception:
+            self._kv.free(table)
+            raise
+        self._registry.add(child)
+        self._scheduler.run(child)
 
     def _report_blocks(self, sequence: Sequence, num_computed_tokens: int, step: StepResult) -> None:
         first = sequence.num_reported_blocks
@@ -218,6 +260,11 @@ class OutputProcessor:
             prefill_s=now - first_step_s,
             prompt_logprobs=tuple(sequence.prompt_logprobs),
         )
+
+
+def _unforeseen(error: Exception) -> Exception | None:
+    """The error where its place in the code says more than its text."""
+    return None if isinstance(error, EngineError) else error
 
 
 def _output(

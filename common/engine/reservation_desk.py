@@ -49,8 +49,7 @@ class ReservationDesk:
         """
         num_choices = len(leg.choice_indices)
         scheduler = self._scheduler
-        num_taken = scheduler.num_running_choices + self._reservations.num_choices
-        num_taken += sum(len(sequence.choice_indices) for sequence in scheduler.waiting)
+        num_taken = self._reservations.num_choices + sum(len(sequence.choice_indices) for sequence in scheduler)
         if num_taken + num_choices > scheduler.config.max_num_seqs:
             raise OverloadedError(f"all {scheduler.config.max_num_seqs} places in the batch are taken")
         reserved = ReservedLeg(leg=leg, token_ids=token_ids, table=self._kv.open(leg.cache_salt))
@@ -110,8 +109,9 @@ class ReservationDesk:
             raise OverloadedError(f"no room for the KV of {len(token_ids)} tokens")
         reserved.is_mapped = True
         reserved.num_present_blocks = cached_tokens // self._kv.block_size
-        self._scheduler.prefix_query_tokens += len(token_ids)
-        self._scheduler.prefix_hit_tokens += cached_tokens
+        if not reserved.leg.canary:
+            self._scheduler.prefix_query_tokens += len(token_ids)
+            self._scheduler.prefix_hit_tokens += cached_tokens
 
     def _will_fit(self, reserved: ReservedLeg, num_cached: int, map_after_s: float) -> bool:
         needs = [
@@ -124,8 +124,12 @@ class ReservationDesk:
         return blocks_suffice(self._kv.pool.num_free_blocks - pinned, needs, releases)
 
     def _needs(self) -> Iterator[BlockEvent]:
-        """What the running choices and the credits given before are likely to take yet."""
+        """What the running choices, those swapped out and the credits given before are likely to take yet."""
         now = self._clock()
+        for sequence in self._scheduler.swapped:
+            remaining = self._forecast.remaining_tokens(sequence.sampling, sequence.num_output_tokens)
+            growth = len(sequence.choice_indices) * self._kv.num_blocks_for(remaining)
+            yield BlockEvent(0.0, self._kv.num_blocks_for(sequence.num_tokens) + growth)
         for sequence in self._scheduler.running:
             remaining = self._forecast.remaining_tokens(sequence.sampling, sequence.num_output_tokens)
             yield BlockEvent(0.0, len(sequence.choice_indices) * self._kv.num_blocks_for(remaining))

@@ -114,6 +114,13 @@ class StepResult:
     handed_over: list[HandedOver] = field(default_factory=list)
     num_scheduled_tokens: int = 0
 
+    def add(self, part: StepResult) -> None:
+        """Takes in what one sequence brought."""
+        self.tokens += part.tokens
+        self.ends += part.ends
+        self.computed += part.computed
+        self.handed_over += part.handed_over
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
@@ -121,6 +128,7 @@ class Load:
 
     num_running: int  # choices in the batch
     num_waiting: int  # sequences in the queue
+    num_swapped: int  # choices whose KV waits on the host
     num_waiting_tokens: int  # tokens that queue and batch still have to prefill
     num_reservations: int  # reservations not yet committed
     num_blocks: int
@@ -129,7 +137,12 @@ class Load:
     num_quarantined_blocks: int
     prefix_query_tokens: int  # counter: tokens looked up in the prefix cache
     prefix_hit_tokens: int  # counter: tokens found there
-    num_preemptions: int  # counter
+    num_preemptions: int  # counter: sequences that lost their KV to others
+    num_host_blocks: int  # of the host pool, for KV that is swapped out
+    num_free_host_blocks: int
+    num_swap_outs: int  # counter: sequences that were moved to the host
+    swapped_out_blocks: int  # counter: blocks copied to the host
+    swapped_in_blocks: int  # counter: blocks copied back
     num_generated_tokens: int  # counter
     num_prefilled_tokens: int  # counter: tokens computed that were not just sampled
     max_num_seqs: int  # choices that the batch can hold
@@ -147,5 +160,6 @@ class Integrity:
     num_free_blocks: int  # empty or cached without a user
     num_used_blocks: int
     num_quarantined_blocks: int
+    num_used_host_blocks: int  # of the host pool
     num_reservations: int  # open, or in quarantine
     num_requests: int  # sequences in queue or batch, or leased for a transfer

@@ -14,6 +14,7 @@ from common.engine.philox import DrawKeys
 from common.engine.random_draw import draw_tokens
 from common.engine.sampled_token import SampledToken
 from common.engine.single_thread import single_thread
+from common.errors import EngineError
 from common.request import SamplingParams
 
 
@@ -68,6 +69,8 @@ class Sampler:
             if row.num_output_tokens < row.sampling.min_tokens:
                 stops = sorted(self._eos_token_ids.union(row.sampling.stop_token_ids))
                 adjusted[index, stops] = float("-inf")
+                if not adjusted[index].amax() > float("-inf"):
+                    raise EngineError("min_tokens leaves no token to draw: every one would end the answer")
             if row.sampling.logit_bias:
                 bias = torch.tensor(list(row.sampling.logit_bias.values()), dtype=torch.float32, device=logits.device)
                 adjusted[index, list(row.sampling.logit_bias)] += bias

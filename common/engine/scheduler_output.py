@@ -11,7 +11,7 @@ from common.kv.manager import BlockCopy
 class ScheduledSequence(NamedTuple):
     """Tokens [start, start + num_tokens) of a sequence; `samples` when they end it, so that a token is drawn.
 
-    `copies` are made before anything is written.
+    `copies` are those among the step's that this sequence needs.
     """
 
     sequence: Sequence
@@ -22,10 +22,15 @@ class ScheduledSequence(NamedTuple):
 
 
 class SchedulerOutput(NamedTuple):
-    """`preempted` lost their blocks in this step; whether they wait again is the scheduler's policy."""
+    """`preempted` lost their KV in this step; whether they wait again is the scheduler's policy.
+
+    `copies` are all that must be made, in this order, before the step writes anything: to the host first, whose
+    sources are taken by others already.
+    """
 
     scheduled: tuple[ScheduledSequence, ...]
-    preempted: tuple[Sequence, ...]
+    preempted: tuple[Sequence, ...] = ()
+    copies: tuple[BlockCopy, ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -15,6 +15,7 @@ from common.request import Leg, SamplingParams, TokenLogprob
 class SequenceState(Enum):
     WAITING = auto()
     RUNNING = auto()
+    SWAPPED = auto()  # its KV waits on the host
     ENDED = auto()
 
 
@@ -107,7 +108,7 @@ class Sequence:
     def is_movable(self) -> bool:
         """Whether it decodes: the KV of all its tokens but the last is computed, and the last is an output."""
         decodes = self.num_computed_tokens >= self.num_known_tokens - 1 and self.num_output_tokens > 0
-        return self.is_single and self.state is SequenceState.RUNNING and decodes
+        return self.is_single and self.state in (SequenceState.RUNNING, SequenceState.SWAPPED) and decodes
 
     @property
     def wants_prompt_logprobs(self) -> bool:
@@ -130,8 +131,14 @@ class Sequence:
         if self.penalties is not None:
             self.penalties.add(token_id)
 
+    def rewind(self) -> None:
+        """Nothing counts of a token that a step in flight is sampling: it will be drawn again, the same."""
+        self.num_tokens = self.num_known_tokens
+        self.num_computed_tokens = min(self.num_computed_tokens, self.num_known_tokens - 1)
+
     def reset(self) -> None:
         """Its blocks are gone: everything is to be computed again."""
+        self.rewind()
         self.num_computed_tokens = 0
         self.prompt_logprobs.clear()
 

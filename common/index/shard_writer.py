@@ -29,7 +29,11 @@ class WriterConfig:
     """Pace of the writes."""
 
     batch_delay_s: float = 0.01  # seconds that the first event of a batch waits for others
-    max_batch_points: int = 512  # points in one call; the server answers nobody else meanwhile
+    max_batch_points: int = 128  # points in one call; the server answers nobody else meanwhile
+    first_delay_s: float = 0.1  # seconds within which, by chance, it registers first: many workers may start at once
+    busy_s: float = 0.01  # a call that takes longer has met a busy server
+    pause_per_busy_s: float = 10.0  # seconds of pause for each second that such a call took
+    max_pause_s: float = 0.3
     heartbeat_s: float = 1.0  # seconds between signs of life, and checks that nothing was lost
     min_backoff_s: float = 0.05
     max_backoff_s: float = 2.0
@@ -62,6 +66,7 @@ class ShardWriter:
         self._sequence = 0
         self._num_in_flight = 0
         self._changed = asyncio.Event()
+        self._took_s = 0.0  # the last call with changes
         self._full = OutageLog(logger, f"index shard {keys.name}")
         self.connected = False
         self._away_since = time.monotonic()
@@ -105,6 +110,7 @@ class ShardWriter:
     async def run(self) -> None:
         """Until cancelled, or fenced by a later start of the same worker."""
         backoff_s = self._config.min_backoff_s
+        await asyncio.sleep(random.uniform(0.0, self._config.first_delay_s))
         while not self.fenced:
             try:
                 await self._step()
@@ -159,8 +165,19 @@ class ShardWriter:
                     await self._changed.wait()
             except TimeoutError:
                 return
-        if len(self._pending) < self._config.max_batch_points and self._slot is not None:
+        if self._slot is None:
+            return
+        if len(self._pending) < self._config.max_batch_points:
             await asyncio.sleep(self._config.batch_delay_s)
+        await asyncio.sleep(self._pause_s())
+
+    def _pause_s(self) -> float:
+        """A busy server is given time for others: a hundred workers that come back at once tell all they hold, and
+        whoever asks meanwhile would wait for every one of them."""
+        config = self._config
+        if self._took_s <= config.busy_s:
+            return 0.0
+        return min(config.pause_per_busy_s * self._took_s, config.max_pause_s) * random.uniform(0.5, 1.0)
 
     async def _step(self) -> None:
         """Registers where needed, then tells one batch; an empty one is the heartbeat."""
@@ -236,7 +253,11 @@ class ShardWriter:
         if not stored:
             function = "slipstream_withdraw_v2"  # allowed on a full server
         sequence = self._sequence if batch.changes else 0
-        return await self._call(function, slot, self._owner, sequence, *counts, *stored, *evicted)
+        asked_s = time.monotonic()
+        answer = await self._call(function, slot, self._owner, sequence, *counts, *stored, *evicted)
+        if batch.changes:
+            self._took_s = time.monotonic() - asked_s
+        return answer
 
     async def _withdraw_only(self, slot: int) -> None:
         """The server is full: what waits to be stored is dropped, what was evicted is told."""

@@ -15,9 +15,10 @@ class BlockTable:
 
     The first `num_registered` blocks carry their keys in the pool; `keys` may know more (a prefix looked up).
     `epoch` is the pool's when the table was made: after a cache reset an older table registers nothing more.
+    With `on_host` all its blocks are the host pool's.
     """
 
-    __slots__ = ("_ids", "epoch", "keys", "num_blocks", "num_registered", "root")
+    __slots__ = ("_ids", "epoch", "keys", "num_blocks", "num_registered", "on_host", "root")
 
     def __init__(self, root: BlockKey, epoch: int) -> None:
         self.root = root
@@ -25,6 +26,7 @@ class BlockTable:
         self.keys: list[BlockKey] = []
         self.num_registered = 0
         self.num_blocks = 0
+        self.on_host = False
         self._ids: npt.NDArray[np.int32] = np.zeros(INITIAL_CAPACITY, dtype=np.int32)
 
     @property
@@ -50,3 +52,4 @@ class BlockTable:
     def clear(self) -> None:
         self.num_blocks = 0
         self.num_registered = 0
+        self.on_host = False

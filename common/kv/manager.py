@@ -1,4 +1,4 @@
-"""Block tables of sequences over one block pool: prefix reuse, growth, copy-on-write, forks, registration.
+"""Block tables of sequences over one block pool: prefix reuse, growth, copy-on-write, forks, registration, swap.
 
 Knows token ids and positions, but neither requests nor tensors.
 """
@@ -6,6 +6,8 @@ Knows token ids and positions, but neither requests nor tensors.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,31 +17,37 @@ from common.errors import IntegrityError
 from common.kv.block_key import BlockKey, child_key, root_with_salt
 from common.kv.block_pool import BlockPool
 from common.kv.block_table import BlockTable
+from common.kv.host_pool import HostPool
 from common.kv.spec import KVCacheSpec
 
 TokenArray = npt.NDArray[np.uint32]  # [num_tokens], little-endian
 
 
 class BlockCopy(NamedTuple):
-    """Contents to copy before the next write: block `source` to block `destination`, in every group."""
+    """Contents to copy before the next write: block `source` to block `destination`, in every group.
+
+    Ids from the pool's `num_blocks` on are blocks of the host pool.
+    """
 
     source: int
     destination: int
 
 
 class KVCacheManager:
-    """Owner of the pool and of every block table. One thread.
+    """Owner of the pools and of every block table. One thread.
 
     All groups are `full` with one block size, so they are always allocated together: a block id means the block
     of that id in each group, and one table serves all groups. `key_root` is the root of block keys without salts.
+    A table lies on the device or, swapped out, on the host, never in both.
     """
 
-    def __init__(self, *, spec: KVCacheSpec, num_blocks: int, key_root: bytes) -> None:
+    def __init__(self, *, spec: KVCacheSpec, num_blocks: int, key_root: bytes, num_host_blocks: int = 0) -> None:
         spec.check_supported()
         self.spec = spec
         self.block_size = spec.block_size
         self.key_root = key_root
         self.pool = BlockPool(num_blocks)
+        self.host_pool = HostPool(first_id=num_blocks, num_blocks=num_host_blocks)
         self._tables: set[BlockTable] = set()
 
     def num_blocks_for(self, num_tokens: int) -> int:
@@ -122,8 +130,68 @@ class KVCacheManager:
                 table.replace(logical_block, kept_id)
         table.num_registered = num_full_blocks
 
+    def try_swap_out(
+        self,
+        table: BlockTable,
+        token_ids: TokenArray,
+        *,
+        num_computed_tokens: int,
+        contents: Mapping[int, int] = MappingProxyType({}),
+    ) -> tuple[BlockCopy, ...] | None:
+        """Moves the table to the host, with the KV of its first `num_computed_tokens` tokens.
+
+        Returns the copies to make before anything is written to a device block, for those are free at once; None when
+        the host has no room, and then nothing has changed. `contents` says of blocks that were to be filled by a copy
+        which will not be made where their content lies.
+        """
+        num_full_blocks = num_computed_tokens // self.block_size
+        keys: list[BlockKey | None] = [self._key(table, token_ids, index) for index in range(num_full_blocks)]
+        keys += [None] * (self.num_blocks_for(num_computed_tokens) - num_full_blocks)
+        host_blocks = self.host_pool.try_take(keys)
+        if host_blocks is None:
+            return None
+        block_ids: list[int] = table.block_ids.tolist()
+        copies = tuple(
+            BlockCopy(contents.get(block_id, block_id), host_block.block_id)
+            for block_id, host_block in zip(block_ids, host_blocks, strict=False)
+            if not host_block.present
+        )
+        self.free(table)
+        table.append([host_block.block_id for host_block in host_blocks])
+        table.on_host = True
+        self._tables.add(table)
+        return copies
+
+    def try_swap_in(
+        self, table: BlockTable, token_ids: TokenArray, *, num_computed_tokens: int, num_spare_blocks: int
+    ) -> tuple[BlockCopy, ...] | None:
+        """Brings a table back from the host, with room for all of `token_ids`: prefix blocks that the device still
+        caches, then copies.
+
+        Returns the copies to make before the next write; None when the blocks are not there with `num_spare_blocks`
+        left over, and then nothing has changed.
+        """
+        assert table.on_host
+        host_ids: list[int] = table.block_ids.tolist()
+        table.clear()
+        cached_tokens = self.try_begin(
+            table, token_ids, max_cached_tokens=num_computed_tokens, num_spare_blocks=num_spare_blocks
+        )
+        if cached_tokens is None:
+            table.append(host_ids)
+            table.on_host = True
+            return None
+        first = cached_tokens // self.block_size
+        copies = tuple(
+            BlockCopy(host_id, table.block_id(logical_block))
+            for logical_block, host_id in enumerate(host_ids[first:], first)
+        )
+        self.host_pool.release(host_ids)
+        return copies
+
     def fork(self, table: BlockTable) -> BlockTable:
         """Another table over the same blocks. Whoever writes to a shared block first gets a copy of it."""
+        assert not table.on_host
         child = BlockTable(table.root, table.epoch)
         child.keys = list(table.keys)
         child.append(table.block_ids.tolist())
@@ -135,7 +203,8 @@ class KVCacheManager:
 
     def free(self, table: BlockTable) -> None:
         """Gives the blocks back; registered ones stay cached. The table may be begun anew. Idempotent."""
-        self.pool.release(table.block_ids.tolist())
+        pool = self.host_pool if table.on_host else self.pool
+        pool.release(table.block_ids.tolist())
         table.clear()
         self._tables.discard(table)
 
@@ -154,10 +223,12 @@ class KVCacheManager:
     def check_integrity(self) -> None:
         """Raises IntegrityError when tables and pool disagree."""
         users: Counter[int] = Counter()
+        host_users: Counter[int] = Counter()
         for table in self._tables:
-            users.update(table.block_ids.tolist())
+            (host_users if table.on_host else users).update(table.block_ids.tolist())
             self._check_registered(table)
         self.pool.check_integrity(dict(users))
+        self.host_pool.check_integrity(host_users)
 
     def _find_prefix(self, table: BlockTable, token_ids: TokenArray, max_cached_tokens: int) -> list[int]:
         num_blocks = min(max_cached_tokens, len(token_ids)) // self.block_size

@@ -12,6 +12,13 @@ from common.kv.ticket import BlockRef
 class BlockReader(Protocol):
     """Read access to the bytes of blocks that stay as they are while they are read."""
 
+    @property
+    def in_host_memory(self) -> bool:
+        """Whether reading and writing are plain copies: elsewhere they wait for a device."""
+        ...
+
+    def block_size_bytes(self, group_id: int) -> int: ...
+
     def block_bytes(self, group_id: int, block_id: int) -> memoryview:
         """The block's slab, without a copy."""
         ...

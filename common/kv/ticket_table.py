@@ -18,7 +18,7 @@ stream that is still open may be writing.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from common.errors import IntegrityError, SlipstreamError, StaleTicketError, TransferError
 from common.kv.block_map import GroupMap
@@ -70,6 +70,10 @@ class TicketTable:
         if ticket is None:
             raise StaleTicketError("unknown ticket: it has ended, or was never given")
         return ticket
+
+    def __iter__(self) -> Iterator[Ticket]:
+        """Every ticket that is remembered."""
+        return iter(self._tickets.values())
 
     def is_open(self, ticket_id: str) -> bool:
         """Whether blocks may still arrive for it; not for tickets that nobody knows (any more)."""

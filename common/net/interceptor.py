@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from common.errors import InvalidRequestError, SlipstreamError, Status
+from common.net.guard import Guard
 from common.net.malformed import find_malformed_field
 from common.net.status import code_of, details_of, message_of
 
@@ -20,7 +21,13 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Maps SlipstreamError to its status; anything else is a bug of ours: INTERNAL, and logged with its stack."""
+    """Maps SlipstreamError to its status; anything else is a bug of ours: INTERNAL, and logged with its stack.
+
+    `guard` is asked before anything of a call is read.
+    """
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._guard = guard
 
     async def intercept_service(
         self,
@@ -32,17 +39,17 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             return None
         method = str(handler_call_details.method)
         if handler.unary_unary or handler.stream_unary:
-            return _wrap_single(handler, method)
-        return _wrap_stream(handler, method)
+            return _wrap_single(handler, method, self._guard)
+        return _wrap_stream(handler, method, self._guard)
 
 
-def _wrap_single(handler: Handler, method: str) -> Handler:
+def _wrap_single(handler: Handler, method: str, guard: Guard | None) -> Handler:
     inner: Any = handler.unary_unary or handler.stream_unary
     assert inner is not None
     read, deserializer = _reading(handler)
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        async with _mapped(context, method):
+        async with _mapped(context, method, guard):
             return await inner(read(request), context)
 
     make: Any = grpc.unary_unary_rpc_method_handler if handler.unary_unary else grpc.stream_unary_rpc_method_handler
@@ -50,13 +57,13 @@ def _wrap_single(handler: Handler, method: str) -> Handler:
     return wrapped
 
 
-def _wrap_stream(handler: Handler, method: str) -> Handler:
+def _wrap_stream(handler: Handler, method: str, guard: Guard | None) -> Handler:
     inner: Any = handler.unary_stream or handler.stream_stream
     assert inner is not None
     read, deserializer = _reading(handler)
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        async with _mapped(context, method):
+        async with _mapped(context, method, guard):
             result: Any = inner(read(request), context)
             if hasattr(result, "__aiter__"):
                 try:
@@ -99,8 +106,10 @@ def _reading(handler: Handler) -> tuple[Callable[[Any], Any], Any]:
 
 
 @asynccontextmanager
-async def _mapped(context: grpc.aio.ServicerContext[Any, Any], method: str) -> AsyncIterator[None]:
+async def _mapped(context: grpc.aio.ServicerContext[Any, Any], method: str, guard: Guard | None) -> AsyncIterator[None]:
     try:
+        if guard is not None:
+            guard.check(method, context)
         yield
     except SlipstreamError as error:
         if error.status is Status.INTERNAL:
@@ -108,6 +117,10 @@ async def _mapped(context: grpc.aio.ServicerContext[Any, Any], method: str) -> A
         await context.abort(code_of(error), message_of(error), details_of(error))
     except (grpc.aio.AbortError, grpc.aio.BaseError):
         raise
+    except DecodeError as error:  # of a stream's message: gRPC reads those only when they are asked for
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a message can't be read: {error}")
+    except NotImplementedError:  # a method of the service that this process has no use for
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{method} is not for this process")
     except Exception as error:
         logger.error("%s failed", method, exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from common.errors import InvalidRequestError
 from common.net.sampling_codec import decode_sampling, encode_sampling
 from common.request import Leg, RequestId
 from protos import worker_pb2 as pb
@@ -29,6 +30,7 @@ def encode_leg(leg: Leg) -> pb.Leg:
 
 def decode_leg(message: pb.Leg) -> Leg:
     """Raises InvalidRequestError that names the field."""
+    _check(message)
     return Leg(
         request_id=RequestId(message.request_id),
         attempt=message.attempt,
@@ -42,3 +44,14 @@ def decode_leg(message: pb.Leg) -> Leg:
         canary=message.canary,
         expected_cached_tokens=message.expected_cached_tokens,
     )
+
+
+def _check(message: pb.Leg) -> None:
+    """What our routers take for granted."""
+    indices = message.choice_indices
+    if not indices or len(set(indices)) != len(indices):
+        raise InvalidRequestError("choice_indices", "must name one choice or several, each once")
+    if len(indices) > 1 and message.output_token_ids:
+        raise InvalidRequestError("output_token_ids", f"can't go on with {len(indices)} choices in one leg")
+    if not message.sampling.HasField("seed"):
+        raise InvalidRequestError("seed", "is missing: the router draws one")

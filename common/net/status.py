@@ -12,13 +12,16 @@ from common.errors import (
     ModelNotFoundError,
     NotFoundError,
     OverloadedError,
+    PermissionDeniedError,
     RequestCancelledError,
     SlipstreamError,
     StaleTicketError,
     Status,
     TransferError,
+    UnauthenticatedError,
     UnavailableError,
 )
+from common.net.handshake import explain_handshake
 
 # gRPC takes 8 KiB of metadata for granted.
 MAX_MESSAGE_CHARS = 900
@@ -55,9 +58,10 @@ def details_of(error: SlipstreamError) -> tuple[tuple[str, str], ...]:
 def error_from_call(error: grpc.aio.AioRpcError) -> SlipstreamError:
     """The domain error that a peer's status stands for."""
     metadata: dict[str, Any] = dict(error.trailing_metadata() or ())
+    details = error.details() or ""
     return error_from_status(
         error.code().name,
-        error.details() or "",
+        (explain_handshake(details) if error.code() is grpc.StatusCode.UNAVAILABLE else None) or details,
         field=metadata.get(FIELD_KEY),
         retry_after_s=float(metadata.get(RETRY_AFTER_MS_KEY, 1000)) / 1000,
     )
@@ -79,6 +83,10 @@ def error_from_status(
             return error
         case Status.RESOURCE_EXHAUSTED:
             return OverloadedError(message, retry_after_s)
+        case Status.UNAUTHENTICATED:
+            return UnauthenticatedError(message)
+        case Status.PERMISSION_DENIED:
+            return PermissionDeniedError(message)
         case Status.DEADLINE_EXCEEDED:
             return DeadlineExceededError(message)
         case Status.CANCELLED:

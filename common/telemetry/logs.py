@@ -6,10 +6,10 @@ import logging
 import sys
 
 
-def configure_logging(process_name: str, level: str = "INFO") -> None:
+def configure_logging(process_name: str, level: str = "info") -> None:
     """Called once, by a process's composition root."""
     logging.basicConfig(
-        level=level,
+        level=level.upper(),
         stream=sys.stderr,
         format=f"%(asctime)s %(levelname).1s {process_name} %(name)s: %(message)s",
         force=True,

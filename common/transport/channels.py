@@ -7,18 +7,20 @@ import asyncio
 import grpc
 
 from common.net.server import open_channel
+from common.net.tls import TlsIdentity
 
 
 class PeerChannels:
     """Owned by the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsIdentity | None = None) -> None:
+        self._tls = tls
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     def get(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = open_channel(address)
+            channel = self._channels[address] = open_channel(address, self._tls, bulk=True)
         return channel
 
     async def close(self) -> None:

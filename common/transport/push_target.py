@@ -7,17 +7,44 @@ from dataclasses import dataclass
 
 from common.errors import InvalidRequestError
 from common.kv.block_map import GroupMap
+from protos import layout_pb2
 from protos import transfer_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SinkEndpoint:
+    """One rank of a sink. Without transports and checksums it is of the first protocol: gRPC and CRC-32."""
+
+    address: str  # host:port
+    transports: tuple[str, ...] = ()
+    host_id: str = ""
+    island: str = ""
+    checksums: tuple[str, ...] = ()
+
+    @staticmethod
+    def from_wire(message: layout_pb2.RankEndpoint) -> SinkEndpoint:
+        return SinkEndpoint(
+            address=message.address,
+            transports=tuple(message.transports),
+            host_id=message.host_id,
+            island=message.island,
+            checksums=tuple(message.checksums),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PushTarget:
-    """A ticket at a sink. `addresses` are the sink's ranks, host:port each; `maps` is None until it is mapped."""
+    """A ticket at a sink. `sinks` are the sink's ranks; `maps` is None until it is mapped."""
 
     ticket_id: str
     generation: int
-    addresses: tuple[str, ...]
+    sinks: tuple[SinkEndpoint, ...]
     maps: tuple[GroupMap, ...] | None
+
+    @property
+    def address(self) -> str:
+        """Of the one rank that is served, host:port."""
+        return self.sinks[0].address
 
     @staticmethod
     def from_wire(message: pb.PushTarget) -> PushTarget:
@@ -29,7 +56,7 @@ class PushTarget:
         return PushTarget(
             ticket_id=message.ticket.ticket_id,
             generation=message.ticket.generation,
-            addresses=tuple(rank.address for rank in message.sink_ranks),
+            sinks=tuple(SinkEndpoint.from_wire(rank) for rank in message.sink_ranks),
             maps=decode_maps(message.map) if message.HasField("map") else None,
         )
 

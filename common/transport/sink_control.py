@@ -45,4 +45,4 @@ class SinkControl:
             logger.debug("could not tell the sink that a transfer failed: %s", error.details())
 
     def _stub(self, target: PushTarget) -> transfer_pb2_grpc.KvTransferStub:
-        return transfer_pb2_grpc.KvTransferStub(self._channels.get(target.addresses[0]))
+        return transfer_pb2_grpc.KvTransferStub(self._channels.get(target.address))

@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 
+from common.engine.sequence_status import SequenceStatus
+from common.kv.ticket import Ticket
 from common.kv.ticket_table import TicketTable
 from common.worker.drain import Drain
 from common.worker.engine_thread import EngineThread
@@ -74,6 +76,37 @@ class WorkerAdminServicer(admin_pb2_grpc.AdminServicer):
             num_free_blocks=books.num_free_blocks,
             num_used_blocks=books.num_used_blocks,
             num_quarantined_blocks=books.num_quarantined_blocks,
+            num_used_host_blocks=books.num_used_host_blocks,
             num_reservations=books.num_reservations,
             num_requests=books.num_requests,
         )
+
+    async def ListRequests(self, request: pb.ListRequestsRequest, context: Context) -> pb.ListRequestsResponse:
+        statuses = await self._engine.call(lambda engine: engine.statuses())
+        return pb.ListRequestsResponse(requests=map(_encode_request, statuses))
+
+    async def ListTickets(self, request: pb.ListTicketsRequest, context: Context) -> pb.ListTicketsResponse:
+        return pb.ListTicketsResponse(tickets=map(_encode_ticket, self._tickets or ()))
+
+
+def _encode_request(status: SequenceStatus) -> pb.RequestStatus:
+    return pb.RequestStatus(
+        request_id=status.request_id,
+        attempt=status.attempt,
+        choice_indices=status.choice_indices,
+        stage=f"REQUEST_STAGE_{status.stage.name}",
+        prompt_tokens=status.num_prompt_tokens,
+        output_tokens=status.num_output_tokens,
+        computed_tokens=status.num_computed_tokens,
+    )
+
+
+def _encode_ticket(ticket: Ticket) -> pb.TicketStatus:
+    return pb.TicketStatus(
+        request_id=ticket.offer.request_id,
+        attempt=ticket.offer.attempt,
+        state=f"TICKET_STATE_{ticket.state.name}",
+        source_worker_id=ticket.offer.source_worker_id or "",
+        received_bytes=ticket.received_bytes,
+        quarantined=ticket.quarantined,
+    )

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from common.engine.results import LegEnded, TokenOutput
+from common.engine.results import LegEnded, LegEndReason, TokenOutput
+from common.errors import Status
 from common.request import LegKey
 from common.worker.step_codec import encode_end, encode_output
 from protos import worker_pb2 as pb
@@ -118,16 +119,24 @@ class AttachHub:
         ends: Iterable[LegEnded],
         load: pb.LoadReport,
         tallies: Mapping[str, int],
-    ) -> None:
+    ) -> list[LegEnded]:
         """One StepOutput to each attached router: its legs' tokens and ends, and the load.
 
-        `tallies` are the submits that the load counts, by the source of their stream.
+        `tallies` are the submits that the load counts, by the source of their stream. Returns the choices whose
+        tokens can't be encoded: they are told as failed, and must be cancelled.
         """
         steps: dict[str, pb.StepOutput] = defaultdict(pb.StepOutput)
+        failed = []
         for output in tokens:
             leg = self._legs.get(LegKey(output.request_id, output.attempt))
-            if leg is not None:
+            if leg is None:
+                continue
+            try:
                 steps[leg.router_id].outputs.append(encode_output(output))
+            except Exception as error:
+                logger.exception("tokens of request %s can't be sent", output.request_id)
+                failed.append(_unsendable(output, error))
+        ends = (*ends, *failed)
         for end in ends:
             leg = self._legs.get(LegKey(end.request_id, end.attempt))
             if leg is not None:
@@ -138,6 +147,7 @@ class AttachHub:
             step.load.num_submits_taken = tallies.get(stream.source, 0) + stream.num_refused
             self._send(router_id, pb.AttachResponse(step=step))
         self._close_ended(tokens, ends)
+        return failed
 
     def send_end(self, key: LegKey, end: pb.LegEnd) -> None:
         """Tells a leg's router, outside of any step, how the leg ended, and forgets the leg."""
@@ -150,6 +160,11 @@ class AttachHub:
         if leg is not None:
             self._send(leg.router_id, pb.AttachResponse(step=pb.StepOutput(ends=[end])))
             self.close_choices(key, end.choice_indices)
+
+    def refuse(self, stream: RouterStream, key: LegKey, end: pb.LegEnd) -> None:
+        """Tells a stream that a leg was not taken, known here or not."""
+        self._legs.pop(key, None)
+        self._send(stream.router_id, pb.AttachResponse(step=pb.StepOutput(ends=[end])))
 
     def announce(self, registration: pb.WorkerRegistration) -> None:
         """Tells every router that this worker's registration has changed."""
@@ -172,3 +187,14 @@ class AttachHub:
                 self.close_choices(LegKey(output.request_id, output.attempt), (output.choice_index,))
         for end in ends:
             self.close_choices(LegKey(end.request_id, end.attempt), end.choice_indices)
+
+
+def _unsendable(output: TokenOutput, error: Exception) -> LegEnded:
+    return LegEnded(
+        request_id=output.request_id,
+        attempt=output.attempt,
+        choice_indices=(output.choice_index,),
+        reason=LegEndReason.FAILED,
+        status=Status.INTERNAL,
+        message=f"its tokens can't be sent: {type(error).__name__}: {error}",
+    )

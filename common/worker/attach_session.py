@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from common.errors import IncompatibleWorkerError, InvalidRequestError, SlipstreamError
+from common.errors import EngineError, IncompatibleWorkerError, InvalidRequestError, SlipstreamError
 from common.net.leg_codec import decode_leg
 from common.net.protocol import HEARTBEAT_VERSION, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, speaks_with_us
 from common.net.silence import Silence
@@ -59,7 +59,7 @@ class AttachSession:
         self._registration = registration
 
     async def run(self, context: Context) -> None:
-        """Raises InvalidRequestError or IncompatibleWorkerError when the hello is wrong."""
+        """Raises InvalidRequestError or IncompatibleWorkerError when the hello is wrong, DecodeError for no message."""
         first = await context.read()
         if first is grpc.aio.EOF or first.WhichOneof("kind") != "hello":
             raise InvalidRequestError("hello", "must be the stream's first message")
@@ -91,6 +91,9 @@ class AttachSession:
                 task.cancel()
             self._end(stream)
             await asyncio.gather(*tasks, return_exceptions=True)
+        reading = tasks[0]
+        if not reading.cancelled():
+            reading.result()
 
     def _end(self, stream: RouterStream) -> None:
         orphans = self._hub.detach(stream)
@@ -130,8 +133,16 @@ class AttachSession:
             self._hub.own(leg.key, leg.choice_indices, stream.router_id)
             self._taker.submit(leg, submit.push_target if submit.HasField("push_target") else None)
         except SlipstreamError as error:
-            stream.num_refused += 1
-            self._hub.send_end(key, rejection(key, error))
+            self._refuse(stream, key, error)
+        except Exception as error:
+            # A leg that nobody foresaw must not cost its router the stream, and all other legs with it.
+            logger.exception("request %s can't be taken", key.request_id)
+            self._taker.cancel(key, ())
+            self._refuse(stream, key, EngineError(f"{type(error).__name__}: {error}"))
+
+    def _refuse(self, stream: RouterStream, key: LegKey, error: SlipstreamError) -> None:
+        stream.num_refused += 1
+        self._hub.refuse(stream, key, rejection(key, error))
 
     def _move(self, stream: RouterStream, move: worker_pb2.Move) -> None:
         key = LegKey(RequestId(move.request_id), move.attempt)

@@ -188,6 +188,7 @@ class Departure:
             reason=worker_pb2.LEG_END_REASON_HANDED_OVER,
             sent_bytes=self.num_sent_bytes,
             sent_blocks=self.num_sent_blocks,
+            push_ms=self.push_s * 1000,
         )
         if error is not None:
             logger.warning("hand-over of %s failed: %s", self.key.request_id, error)

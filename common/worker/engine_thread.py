@@ -50,8 +50,9 @@ class _Call(Generic[T]):
 class EngineThread:
     """Runs steps while there is work. Calls run between steps, in the order in which they were made.
 
-    `on_report` and `on_crash` are called on the event loop. A step that raises past the engine's own isolation
-    is a bug that leaves its books in doubt: the thread stops, and the process must end.
+    `on_report`, `on_crash` and `on_load` are called on the event loop; `on_load` with what the calls before a step have
+    changed: their results don't wait for the step, which may take seconds. A step that raises past the engine's own
+    isolation is a bug that leaves its books in doubt: the thread stops, and the process must end.
     """
 
     def __init__(
@@ -60,9 +61,10 @@ class EngineThread:
         *,
         on_report: Callable[[StepReport], None],
         on_crash: Callable[[BaseException], None],
+        on_load: Callable[[Load, Mapping[str, int]], None] = lambda load, tallies: None,
     ) -> None:
         self._engine = engine
-        self._on_report, self._on_crash = on_report, on_crash
+        self._on_report, self._on_crash, self._on_load = on_report, on_crash, on_load
         self._loop = asyncio.get_running_loop()
         self._wakeup = threading.Condition()
         self._calls: deque[_Call[object]] = deque()
@@ -104,8 +106,10 @@ class EngineThread:
                     _carry_out(call, self._engine)
                     if call.source is not None:
                         self._tallies[call.source] = self._tallies.get(call.source, 0) + 1
+                if calls:
+                    self._loop.call_soon_threadsafe(self._answer, calls, self._engine.load(), dict(self._tallies))
                 result = self._engine.step()
-                self._report(calls, result)
+                self._report(result)
                 if self._engine.has_work() and not result.num_scheduled_tokens:
                     self._pause()
         except BaseException as error:
@@ -129,7 +133,7 @@ class EngineThread:
             self._calls.clear()
             return calls
 
-    def _report(self, calls: list[_Call[object]], result: StepResult) -> None:
+    def _report(self, result: StepResult) -> None:
         report = StepReport(
             result=result,
             cache_events=self._engine.drain_cache_events(),
@@ -137,10 +141,11 @@ class EngineThread:
             tallies=dict(self._tallies),
             upcoming=self._engine.upcoming_hand_overs(),
         )
-        self._loop.call_soon_threadsafe(self._deliver, calls, report)
+        self._loop.call_soon_threadsafe(self._deliver, report)
 
-    def _deliver(self, calls: list[_Call[object]], report: StepReport) -> None:
-        # Results of calls first: who reserved must know of it before tokens come.
+    def _answer(self, calls: list[_Call[object]], load: Load, tallies: Mapping[str, int]) -> None:
+        """Before the step's report: who reserved must know of it before tokens come."""
+        self._on_load(load, tallies)
         for call in calls:
             if call.future.cancelled():
                 continue
@@ -148,7 +153,14 @@ class EngineThread:
                 call.future.set_exception(call.error)
             else:
                 call.future.set_result(call.value)
-        self._on_report(report)
+
+    def _deliver(self, report: StepReport) -> None:
+        try:
+            self._on_report(report)
+        except Exception as error:
+            # What one request's data can do is kept to it further down: this report has reached only some.
+            logger.critical("a step's report can't be taken in", exc_info=error)
+            self._on_crash(error)
 
 
 def _carry_out(call: _Call[object], engine: Engine) -> None:

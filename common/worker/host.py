@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -21,12 +22,17 @@ import torch
 from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine, build_engine
 from common.errors import SlipstreamError
+from common.index.tls_url import with_certificates
 from common.kv.ticket_table import TicketTable
+from common.net.peer_role import PeerRole
 from common.net.server import GrpcServer
+from common.net.tls_folder import load_identity
 from common.telemetry.logs import configure_logging
+from common.transport.channels import PeerChannels
 from common.vital_tasks import VitalTasks
 from common.worker.admin import WorkerAdminServicer
 from common.worker.attach_session import AttachSession, LegTaker
+from common.worker.callers import worker_guard
 from common.worker.drain import Drain
 from common.worker.index_presence import IndexPresence
 from common.worker.malloc import keep_large_buffers
@@ -55,14 +61,21 @@ class RoleParts:
 
 
 class MakeRole(Protocol):
+    """`channels` are the role's to close."""
+
     def __call__(
-        self, worker: Worker, blocks: PoolBlocks, built: BuiltEngine, registration: RegistrationServicer
+        self,
+        worker: Worker,
+        blocks: PoolBlocks,
+        built: BuiltEngine,
+        registration: RegistrationServicer,
+        channels: PeerChannels,
     ) -> RoleParts: ...
 
 
 def run_worker(config: WorkerConfig, make_role: MakeRole) -> int:
     """Runs until SIGTERM or SIGINT. The exit code: 0, or 1 after a message that says what to do."""
-    configure_logging(config.worker_id or config.role.value)
+    configure_logging(config.worker_id or config.role.value, config.process.log_level)
     keep_large_buffers()
     torch.set_num_threads(config.engine.num_threads or len(os.sched_getaffinity(0)))
     try:
@@ -83,16 +96,18 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = GrpcServer()
+    tls_dir = config.process.tls_dir
+    tls = None if tls_dir is None else load_identity(tls_dir, PeerRole.WORKER)
+    server = GrpcServer(tls=tls, guard=None if tls is None else worker_guard(), bulk=True)
     port = server.bind(config.host, config.port)
     built = await asyncio.to_thread(_load, config)
     identity = _identity(config, port)
     async with AsyncExitStack() as stack:
-        presence = IndexPresence(config.index, identity, config.lease_s)
+        presence = IndexPresence(with_certificates(config.index, tls), identity, config.lease_s)
         stack.push_async_callback(presence.leave)
         worker = Worker(built.engine, publish=presence.publish, on_crash=crash)
         registration = RegistrationServicer(_register(config, identity, built, draining=False))
-        role = make_role(worker, PoolBlocks(built.kv_cache), built, registration)
+        role = make_role(worker, PoolBlocks(built.kv_cache), built, registration, PeerChannels(tls))
 
         def announce(draining: bool) -> None:
             registration.current = _register(config, identity, built, draining=draining)
@@ -125,6 +140,9 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
 def _load(config: WorkerConfig) -> BuiltEngine:
     built = build_engine(config.engine, hand_back_when_preempted=config.role is Role.DECODE)
     warm_up(built.engine)
+    # What is loaded stays: without this each full collection walks torch's objects, for 50 ms at a time.
+    gc.collect()
+    gc.freeze()
     return built
 
 
@@ -152,6 +170,7 @@ def _register(config: WorkerConfig, identity: WorkerIdentity, built: BuiltEngine
             backend=built.backend,
             max_num_batched_tokens=built.engine.config.max_num_batched_tokens,
         ),
+        transfer=config.transfer,
         index_stride=config.index.index_stride,
         version=version("slipstream"),
         lease_s=config.lease_s,

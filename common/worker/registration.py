@@ -6,10 +6,11 @@ import logging
 import socket
 from dataclasses import dataclass
 
-from common.config import Role
+from common.config import Role, TransferConfig
 from common.kv.block_key import golden_key
 from common.kv.spec import KVCacheSpec
 from common.net.protocol import PROTOCOL_VERSION, encode_role
+from common.transport.offer import rank_endpoint
 from protos import layout_pb2, worker_pb2, worker_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -41,9 +42,15 @@ class ModelFacts:
 
 
 def build_registration(
-    identity: WorkerIdentity, model: ModelFacts, *, index_stride: int, version: str, lease_s: float, draining: bool
+    identity: WorkerIdentity,
+    model: ModelFacts,
+    *,
+    transfer: TransferConfig,
+    index_stride: int,
+    version: str,
+    lease_s: float,
+    draining: bool,
 ) -> worker_pb2.WorkerRegistration:
-    host_id = socket.gethostname()
     state = layout_pb2.WORKER_STATE_DRAINING if draining else layout_pb2.WORKER_STATE_READY
     return worker_pb2.WorkerRegistration(
         worker_id=identity.worker_id,
@@ -59,8 +66,8 @@ def build_registration(
         layout=encode_spec(model.spec),
         layout_fingerprint=model.spec.fingerprint(),
         golden_key=golden_key(),
-        ranks=[layout_pb2.RankEndpoint(rank=0, address=identity.address, transports=["grpc"], host_id=host_id)],
-        domains={"host": host_id},
+        ranks=[rank_endpoint(identity.address, transfer)],
+        domains={"host": socket.gethostname()},
         index_stride=index_stride,
         software_version=version,
         backend=model.backend,

@@ -10,6 +10,7 @@ from common.net.sampling_codec import encode_finish_reason, encode_logprobs
 from common.transport.transfer_counters import TransferCounters
 from protos import worker_pb2 as pb
 
+MAX_MESSAGE_LENGTH = 1000
 _END_REASONS = {
     LegEndReason.PREEMPTED: pb.LEG_END_REASON_PREEMPTED,
     LegEndReason.FAILED: pb.LEG_END_REASON_FAILED,
@@ -50,8 +51,13 @@ def encode_end(end: LegEnded) -> pb.LegEnd:
         choice_indices=end.choice_indices,
         reason=_END_REASONS[end.reason],
         status="" if end.status is None else end.status.value,
-        message=end.message,
+        message=_readable(end.message),
     )
+
+
+def _readable(message: str) -> str:
+    """The text of any error: some quote what UTF-8 can't say, or whole tensors."""
+    return message[:MAX_MESSAGE_LENGTH].encode(errors="replace").decode()
 
 
 def encode_load(load: Load, counters: TransferCounters) -> pb.LoadReport:
@@ -64,4 +70,6 @@ def encode_load(load: Load, counters: TransferCounters) -> pb.LoadReport:
         sent_blocks=counters.sent_blocks,
         received_bytes=counters.received_bytes,
         received_blocks=counters.received_blocks,
+        sent_bytes_by_transport=counters.sent_bytes_by_transport,
+        transport_fallbacks=counters.fallbacks,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from common.engine.engine import Engine
+from common.engine.results import Load
 from common.errors import OverloadedError, SlipstreamError
 from common.kv.cache_event import CacheEvent
 from common.net.silence import speaking_interval_s
@@ -44,7 +45,7 @@ class Worker:
     ) -> None:
         self.hub = AttachHub()
         self.counters = TransferCounters()
-        self.engine = EngineThread(engine, on_report=self._on_report, on_crash=on_crash)
+        self.engine = EngineThread(engine, on_report=self._on_report, on_crash=on_crash, on_load=self._on_load)
         self.draining = False
         self._publish = publish
         self._listeners: list[ReportListener] = []
@@ -93,8 +94,9 @@ class Worker:
 
     @property
     def num_left(self) -> int:
-        """What the engine has not finished: requests in queue and batch, and reservations."""
-        return self._load.num_running + self._load.num_waiting + self._load.num_reservations
+        """What the engine has not finished: requests in queue and batch or swapped out, and reservations."""
+        load = self._load
+        return load.num_running + load.num_waiting + load.num_swapped + load.num_reservations
 
     async def give_back_waiting(self) -> None:
         """What has not begun goes back to its routers, which have it computed elsewhere."""
@@ -102,6 +104,10 @@ class Worker:
             self.hub.send_end(leg.key, rejection(leg.key, OverloadedError("this worker is draining")))
             for listener in self._listeners:
                 listener.on_given_back(leg.key)
+
+    def _on_load(self, load: Load, tallies: Mapping[str, int]) -> None:
+        self._load = load
+        self._tallies = tallies
 
     def _on_report(self, report: StepReport) -> None:
         self._load = report.load
@@ -112,4 +118,6 @@ class Worker:
             self._publish(report.cache_events)
         for listener in self._listeners:
             listener.on_report(report)
-        self.hub.deliver(report.result.tokens, report.result.ends, self.load_report(), report.tallies)
+        result = report.result
+        for failed in self.hub.deliver(result.tokens, result.ends, self.load_report(), report.tallies):
+            self.cancel(LegKey(failed.request_id, failed.attempt), failed.choice_indices)

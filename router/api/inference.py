@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 
 from common.errors import InvalidRequestError, RequestCancelledError
-from common.net.sampling_codec import NEUTRAL, decode_sampling, encode_finish_reason, encode_logprobs
+from common.net.sampling_codec import (
+    NEUTRAL,
+    decode_finish_reason,
+    decode_sampling,
+    encode_finish_reason,
+    encode_logprobs,
+)
 from common.request import SamplingParams
 from protos import inference_pb2 as pb
 from protos import inference_pb2_grpc
+from router.access.tenant import Tenant
 from router.answer import MAX_UNREAD_S
 from router.generation import (
     ChatPrompt,
@@ -23,23 +30,34 @@ from router.generation import (
     GenerateEvent,
     Generator,
     Prompt,
+    ResumedChoice,
+    ResumePoint,
     RouteHint,
     TextPrompt,
     TokenPrompt,
 )
 
+# Of a caller's wish: more often than this, signs of life would be load of their own.
+MIN_HEARTBEAT_S = 0.1
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
-    """`sampling_defaults`: the model's own, for what a caller leaves open."""
+    """`sampling_defaults`: the model's own, for what a caller leaves open. `tenant_of`: whose a call is."""
 
-    def __init__(self, generator: Generator, sampling_defaults: SamplingParams = NEUTRAL) -> None:
+    def __init__(
+        self,
+        generator: Generator,
+        sampling_defaults: SamplingParams = NEUTRAL,
+        tenant_of: Callable[[Context], Tenant | None] = lambda context: None,
+    ) -> None:
+        self._tenant_of = tenant_of
         self._generator = generator
         self._sampling_defaults = sampling_defaults
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
-        command = _decode(request, context.time_remaining(), self._sampling_defaults)
+        command = _decode(request, context.time_remaining(), self._sampling_defaults, tenant=self._tenant_of(context))
         events = self._generator.generate(command)
         try:
             async for event in events:
@@ -74,7 +92,11 @@ async def _close(events: AsyncIterator[GenerateEvent]) -> None:
 
 
 def _decode(
-    request: pb.GenerateRequest, time_remaining_s: float | None, sampling_defaults: SamplingParams
+    request: pb.GenerateRequest,
+    time_remaining_s: float | None,
+    sampling_defaults: SamplingParams,
+    *,
+    tenant: Tenant | None,
 ) -> GenerateCommand:
     deadlines_s = [time_remaining_s] if time_remaining_s is not None else []
     if request.HasField("deadline_ms"):
@@ -95,7 +117,30 @@ def _decode(
             exclude=tuple(request.route.exclude),
         ),
         cache_salt=request.cache_salt,
+        tenant=tenant,
         return_prompt_token_ids=request.return_prompt_token_ids,
+        heartbeat_s=max(request.heartbeat_ms / 1000, MIN_HEARTBEAT_S) if request.HasField("heartbeat_ms") else None,
+        resume_from=_decode_resume_point(request.resume_from) if request.HasField("resume_from") else None,
+    )
+
+
+def _decode_resume_point(point: pb.ResumePoint) -> ResumePoint:
+    return ResumePoint(
+        prompt_digest=point.prompt_digest, choices=tuple(_decode_resumed(choice) for choice in point.choices)
+    )
+
+
+def _decode_resumed(choice: pb.ResumedChoice) -> ResumedChoice:
+    try:
+        finish_reason = decode_finish_reason(choice.finish_reason)
+    except KeyError:
+        field = f"resume_from.choices[{choice.index}].finish_reason"
+        raise InvalidRequestError(field, f"{choice.finish_reason} is none of this version") from None
+    return ResumedChoice(
+        index=choice.index,
+        token_ids=tuple(choice.token_ids),
+        num_text_chars=choice.num_text_chars,
+        finish_reason=finish_reason,
     )
 
 
@@ -141,6 +186,8 @@ def _encode(request_id: str, event: GenerateEvent) -> pb.GenerateResponse:
         prompt_logprobs=encode_logprobs(event.prompt_logprobs or ()),
         prompt_token_ids=event.prompt_token_ids or (),
     )
+    if event.start is not None:
+        message.start.CopyFrom(pb.AnswerStart(seed=event.start.seed, prompt_digest=event.start.prompt_digest))
     if event.usage is not None:
         message.usage.CopyFrom(
             pb.Usage(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 from starlette.types import Message, Receive, Scope, Send
 
+from router.access.tenant import Tenant
 from router.generation import GenerateCommand, GenerateEvent, Generator, Usage
 from router.http.answer_shape import AnswerShape
 from router.http.collected_answer import CollectedAnswer, total_usage
@@ -35,9 +37,12 @@ class ClientStalledError(Exception):
 
 
 class Answer:
-    """An ASGI response. Whatever way it ends, every iterator of the generator has been closed."""
+    """An ASGI response, for `tenant`. Whatever way it ends, every iterator of the generator has been closed."""
 
-    def __init__(self, generator: Generator, shape: AnswerShape, *, stall_timeout_s: float) -> None:
+    def __init__(
+        self, generator: Generator, shape: AnswerShape, *, tenant: Tenant | None, stall_timeout_s: float
+    ) -> None:
+        self._tenant = tenant
         self._generator = generator
         self._shape = shape
         self._stall_timeout_s = stall_timeout_s
@@ -69,7 +74,7 @@ class Answer:
             await self._send_error(send, http_error(_only_error(error)))
 
     async def _send_whole(self, send: Send) -> None:
-        commands = self._shape.commands()
+        commands = self._commands()
         answers = [CollectedAnswer(command.sampling.n) for command in commands]
 
         async def collect(prompt_index: int, event: GenerateEvent) -> None:
@@ -83,7 +88,7 @@ class Answer:
         await self._send_json(send, 200, body, {})
 
     async def _stream(self, send: Send) -> None:
-        commands = self._shape.commands()
+        commands = self._commands()
         usages: list[Usage | None] = [None] * len(commands)
 
         async def forward(prompt_index: int, event: GenerateEvent) -> None:
@@ -99,6 +104,9 @@ class Answer:
             last.insert(0, _encode(self._shape.usage_chunk(total_usage(usages))))
         await self._send_events(send, last)
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _commands(self) -> list[GenerateCommand]:
+        return [dataclasses.replace(command, tenant=self._tenant) for command in self._shape.commands()]
 
     async def _generate_all(self, commands: Sequence[GenerateCommand], take: _Take) -> None:
         if len(commands) == 1:

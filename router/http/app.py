@@ -16,12 +16,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from common.errors import ModelNotFoundError
+from router.access.authenticator import Authenticator, Caller, NoAuthenticator
+from router.access.tenant import Tenant
+from router.access.tenant_limits import TenantLimits
 from router.generation import Generator, ModelCard, TokenPrompt
 from router.http.answer import Answer
 from router.http.chat_answer import ChatAnswer
 from router.http.chat_request import ChatRequest
 from router.http.completion_answer import CompletionAnswer
 from router.http.completion_request import CompletionRequest
+from router.http.credentials import credentials_of
 from router.http.http_error import HttpError, http_error
 from router.http.json_body import read_json
 from router.http.unknown_fields import UnknownFields
@@ -41,11 +45,18 @@ def create_app(
     text: TextModel,
     metrics: RouterMetrics,
     readiness: Readiness,
+    authenticator: Authenticator | None = None,
+    limits: TenantLimits | None = None,
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     stall_timeout_s: float = DEFAULT_STALL_TIMEOUT_S,
 ) -> Starlette:
-    """`readiness` says why the service is not ready, or None when it is. Requests are the generator's to count."""
-    api = _Api(generator, text, metrics, readiness, max_body_bytes, stall_timeout_s)
+    """`readiness` says why the service is not ready, or None when it is. Requests are the generator's to count.
+
+    `authenticator` says who calls; `limits` are asked before a request's body is read. Health and readiness are for
+    everyone.
+    """
+    entrance = _Entrance(authenticator or NoAuthenticator(), limits or TenantLimits())
+    api = _Api(generator, text, metrics, readiness, entrance, max_body_bytes, stall_timeout_s)
     routes = [
         Route("/v1/completions", _Endpoint(api.completions), methods=["POST"]),
         Route("/v1/chat/completions", _Endpoint(api.chat_completions), methods=["POST"]),
@@ -67,6 +78,7 @@ class _Api:
         text: TextModel,
         metrics: RouterMetrics,
         readiness: Readiness,
+        entrance: _Entrance,
         max_body_bytes: int,
         stall_timeout_s: float,
     ) -> None:
@@ -74,11 +86,13 @@ class _Api:
         self._text = text
         self._metrics = metrics
         self._readiness = readiness
+        self._entrance = entrance
         self._max_body_bytes = max_body_bytes
         self._stall_timeout_s = stall_timeout_s
         self._unknown_fields = UnknownFields()
 
     async def completions(self, request: Request) -> ASGIApp:
+        tenant = self._entrance.admit(request)
         decode = partial(CompletionRequest.decode, sampling_defaults=self._text.sampling_defaults)
         decoded = await read_json(request, decode, max_body_bytes=self._max_body_bytes)
         self._unknown_fields.tell(decoded.unknown_fields)
@@ -90,9 +104,10 @@ class _Api:
             text=self._text,
             echo_texts=await asyncio.to_thread(self._prompt_texts, decoded) if decoded.echo else (),
         )
-        return Answer(self._generator, shape, stall_timeout_s=self._stall_timeout_s)
+        return Answer(self._generator, shape, tenant=tenant, stall_timeout_s=self._stall_timeout_s)
 
     async def chat_completions(self, request: Request) -> ASGIApp:
+        tenant = self._entrance.admit(request)
         decode = partial(ChatRequest.decode, sampling_defaults=self._text.sampling_defaults)
         decoded = await read_json(request, decode, max_body_bytes=self._max_body_bytes)
         self._unknown_fields.tell(decoded.unknown_fields)
@@ -103,13 +118,15 @@ class _Api:
             created_s=int(time.time()),
             text=self._text,
         )
-        return Answer(self._generator, shape, stall_timeout_s=self._stall_timeout_s)
+        return Answer(self._generator, shape, tenant=tenant, stall_timeout_s=self._stall_timeout_s)
 
     async def list_models(self, request: Request) -> ASGIApp:
+        self._entrance.identify(request)
         cards = [_model_json(card) for card in self._generator.models()]
         return JSONResponse({"object": "list", "data": cards})
 
     async def get_model(self, request: Request) -> ASGIApp:
+        self._entrance.identify(request)
         name = request.path_params["model"]
         for card in self._generator.models():
             if card.id == name:
@@ -127,6 +144,7 @@ class _Api:
         return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
 
     async def render_metrics(self, request: Request) -> ASGIApp:
+        self._entrance.identify(request).check_operator()
         content, content_type = await asyncio.to_thread(self._metrics.render)
         return Response(content, headers={"content-type": content_type})
 
@@ -145,6 +163,23 @@ class _Api:
 
     def _decode_prompt(self, prompt: TokenPrompt) -> str:
         return self._text.decode(prompt.token_ids, skip_special_tokens=False)
+
+
+class _Entrance:
+    """Raises the errors of `Authenticator` and of `TenantLimits`."""
+
+    def __init__(self, authenticator: Authenticator, limits: TenantLimits) -> None:
+        self._authenticator = authenticator
+        self._limits = limits
+
+    def identify(self, request: Request) -> Caller:
+        return self._authenticator.identify(credentials_of(request))
+
+    def admit(self, request: Request) -> Tenant | None:
+        """Whose request it is, when it has a chance of being let in: else its body is not even read."""
+        tenant = self.identify(request).tenant
+        self._limits.check(tenant)
+        return tenant
 
 
 class _Endpoint:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from common.errors import OverloadedError, SlipstreamError, Status
+from common.errors import DrainingError, OverloadedError, SlipstreamError, Status
 
 _logger = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ class HttpError(Exception):
 _SHAPES: dict[Status, tuple[int, str, str | None]] = {
     Status.INVALID_ARGUMENT: (400, "invalid_request_error", None),
     Status.NOT_FOUND: (404, "invalid_request_error", "model_not_found"),
+    Status.UNAUTHENTICATED: (401, "authentication_error", "invalid_api_key"),
+    Status.PERMISSION_DENIED: (403, "permission_error", "permission_denied"),
     Status.RESOURCE_EXHAUSTED: (429, "rate_limit_error", "rate_limit_exceeded"),
     Status.CANCELLED: (499, "cancelled_error", "request_cancelled"),
     Status.DEADLINE_EXCEEDED: (504, "timeout_error", "deadline_exceeded"),
@@ -65,8 +67,12 @@ def http_error(error: Exception) -> HttpError:
     headers: dict[str, str] = {}
     if isinstance(error, OverloadedError):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    elif status == 401:
+        headers["www-authenticate"] = "Bearer"
     elif status == 503:
         headers["retry-after"] = "1"
+        if isinstance(error, DrainingError):
+            headers["connection"] = "close"  # the next request on it would be refused too
     elif status == 504:
         # Clients repeat what ends in 5xx; this caller's time is spent, and the work would only be done twice.
         headers["x-should-retry"] = "false"

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from types import TracebackType
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from common.errors import ConfigError
+from common.net.tls import TlsIdentity
+from router.http.credentials import TlsProtocol
+
+MAX_HEADER_BYTES = 64 * 1024
+# Connections at the same time; more are answered 503. The router refuses requests far earlier.
+MAX_CONNECTIONS = 8192
 
 
 class HttpServer:
@@ -36,8 +44,12 @@ class HttpServer:
         await self.stop()
 
 
-async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = 5) -> HttpServer:
+async def serve_http(
+    app: ASGIApp, host: str, port: int, *, tls: TlsIdentity | None = None, grace_s: int = 5
+) -> HttpServer:
     """Returns once connections are accepted. Port 0 takes a free one.
+
+    With `tls`, callers may show a certificate of its CA: the application knows whether they have to.
 
     Raises ConfigError (field `http_port`) when the address can't be bound.
     """
@@ -52,6 +64,9 @@ async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = 5) ->
         # Clients pool connections; one that is closed under a new request would cost them an error.
         timeout_keep_alive=75,
         timeout_graceful_shutdown=grace_s,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        limit_concurrency=MAX_CONNECTIONS,
+        **({} if tls is None else _tls_options(tls)),
     )
     server = uvicorn.Server(config)
     # Not `serve`: that one replaces the process's signal handlers.
@@ -62,6 +77,16 @@ async def serve_http(app: ASGIApp, host: str, port: int, *, grace_s: int = 5) ->
             raise ConfigError("http_port", f"the HTTP server ended as it started on {host}:{port}")
         await asyncio.sleep(0.005)
     return HttpServer(server, serving, host, listener.getsockname()[1])
+
+
+def _tls_options(tls: TlsIdentity) -> dict[str, Any]:
+    return {
+        "http": TlsProtocol,
+        "ssl_certfile": tls.certificate_path,
+        "ssl_keyfile": tls.key_path,
+        "ssl_ca_certs": str(tls.ca_path),
+        "ssl_cert_reqs": ssl.CERT_OPTIONAL,
+    }
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -15,6 +15,9 @@ UTILIZATION_S = 60.0
 WORK_S = 1200.0
 # Of KV into a worker, until transfers have been seen.
 RECEIVE_BYTES_PER_S = 1e9
+# What of the known rate one further transfer changes; smaller ones tell of latency, not of the rate.
+TRANSFER_WEIGHT = 0.1
+MIN_MEASURED_BYTES = 2**20
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +130,11 @@ class WorkerAccount:
     def discharge(self, charge: Charge) -> None:
         """The leg has ended, or was never sent. Idempotent."""
         self._settle(charge)
+
+    def note_transfer(self, num_bytes: int, seconds: float) -> None:
+        """So much KV came to it in this time of sending."""
+        if num_bytes >= MIN_MEASURED_BYTES and seconds > 0:
+            self.receive_bytes_per_s += TRANSFER_WEIGHT * (num_bytes / seconds - self.receive_bytes_per_s)
 
     def reset(self) -> None:
         """The stream broke: what was sent over it is void, and numbers begin anew."""

@@ -30,9 +30,9 @@ def drain(sources: Sources, worker_id: str, undo: bool, no_wait: bool) -> int:
       slipstream drain decode-0 --undo
     """
     config = read_settings(ClientConfig, sources)
-    from slipstream.client import Client
+    from slipstream.commands.opening import open_client
 
-    with reaching_a_router(), Client(config.target, timeout_s=config.timeout_s) as client:
+    with reaching_a_router(), open_client(config) as client:
         num_left = client.drain(worker_id, undo=undo)
         if undo:
             click.echo(f"{worker_id} takes work again")

@@ -41,9 +41,9 @@ def explain(sources: Sources, request_id: str, as_json: bool) -> int:
       slipstream explain chatcmpl-0123456789abcdef
     """
     config = read_settings(ClientConfig, sources)
-    from slipstream.client import Client
+    from slipstream.commands.opening import open_client
 
-    with reaching_a_router(), Client(config.target, timeout_s=config.timeout_s) as client:
+    with reaching_a_router(), open_client(config) as client:
         explanation = client.explain(request_id)
     click.echo(json.dumps(dataclasses.asdict(explanation)) if as_json else _text(explanation))
     return 0

@@ -16,7 +16,7 @@ from slipstream.cluster_config import ClusterConfig
 from slipstream.commands.interrupt import sigterm_as_interrupt
 from slipstream.commands.reaching import reaching_a_router
 from slipstream.commands.settings_command import read_settings, settings_command
-from slipstream.settings import GenerateConfig, Sources, command_settings
+from slipstream.settings import ClientConfig, GenerateConfig, Sources, command_settings
 
 if TYPE_CHECKING:
     from slipstream.generation import GenerateOptions, Generation
@@ -55,8 +55,8 @@ def generate(
     options = _options(sampling)
     if not local:
         options["model"] = config.engine.served_model_name or ""
-    with _targets(config, local) as targets:
-        answer = _ask(config, targets, text, chat, options, as_json)
+    with _router(config, local) as router:
+        answer = _ask(router, text, chat, options, as_json)
     if as_json:
         click.echo(json.dumps(_as_json(answer), ensure_ascii=False))
     return 0
@@ -72,8 +72,8 @@ def _check_flags(sources: Sources, local: bool) -> None:
                 f"{one.flag} is a setting of the fleet that --local starts; a running router has its own "
                 "(which of its models to ask: --served-model-name)"
             )
-        if local and one.name == "target":
-            raise click.UsageError(f"{one.flag} names a running router, and --local starts one of its own")
+        if local and one.name in ("target", "tls_dir", "api_key"):
+            raise click.UsageError(f"{one.flag} is for a running router, and --local starts one of its own")
 
 
 def _read_prompt(prompt: str | None) -> str:
@@ -91,13 +91,11 @@ def _read_prompt(prompt: str | None) -> str:
     return prompt
 
 
-def _ask(
-    config: GenerateConfig, targets: list[str], text: str, chat: bool | None, options: GenerateOptions, as_json: bool
-) -> Generation:
-    from slipstream.client import Client
+def _ask(config: ClientConfig, text: str, chat: bool | None, options: GenerateOptions, as_json: bool) -> Generation:
     from slipstream.commands.answer import stream_answer, summary
+    from slipstream.commands.opening import open_client
 
-    with Client(targets, timeout_s=config.client.timeout_s) as client:
+    with open_client(config) as client:
         answer = stream_answer(client, text, chat, options, echo=not as_json)
     if not as_json:
         click.secho(summary(answer), dim=True, err=True)
@@ -105,10 +103,11 @@ def _ask(
 
 
 @contextmanager
-def _targets(config: GenerateConfig, local: bool) -> Iterator[list[str]]:
+def _router(config: GenerateConfig, local: bool) -> Iterator[ClientConfig]:
+    """Where to ask. A fleet of its own is this machine's, without certificates and keys."""
     if not local:
         with reaching_a_router():
-            yield list(config.client.target)
+            yield config.client
         return
     from slipstream.commands.progress import StartProgress
     from slipstream.launcher import Cluster
@@ -118,7 +117,7 @@ def _targets(config: GenerateConfig, local: bool) -> Iterator[list[str]]:
     with sigterm_as_interrupt(), closing(cluster):
         with progress:
             cluster.start()
-        yield cluster.grpc_addresses
+        yield ClientConfig(target=tuple(cluster.grpc_addresses), timeout_s=config.client.timeout_s)
 
 
 def _local_cluster(engine: EngineConfig) -> ClusterConfig:

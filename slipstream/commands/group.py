@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import click
 
 from common.errors import ConfigError, InvalidRequestError, SlipstreamError
+from slipstream.commands.certs import certs
 from slipstream.commands.drain import drain
 from slipstream.commands.explain import explain
 from slipstream.commands.generate import generate
+from slipstream.commands.key import key
 from slipstream.commands.profile import profile
 from slipstream.commands.router import router
 from slipstream.commands.simulate import simulate
@@ -52,7 +54,7 @@ def slipstream() -> None:
     """
 
 
-for command in (up, generate, status, explain, drain, profile, simulate, router, prefill, decode, version):
+for command in (up, generate, status, explain, drain, profile, simulate, router, prefill, decode, certs, key, version):
     slipstream.add_command(command)
 
 

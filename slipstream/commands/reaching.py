@@ -14,8 +14,8 @@ def reaching_a_router() -> Iterator[None]:
     try:
         yield
     except UnavailableError as error:
-        from slipstream.connection import RouterUnreachableError  # loads gRPC, as whoever raised it did
+        from slipstream.connection import HandshakeError, RouterUnreachableError  # loads gRPC, as whoever raised it did
 
-        if not isinstance(error, RouterUnreachableError):
+        if not isinstance(error, RouterUnreachableError) or isinstance(error, HandshakeError):
             raise
         raise UnavailableError(f"{error}\nIs a router running there? `slipstream up` starts one.") from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from common.config import RouterConfig
+from common.net.peer_role import PeerRole
+from slipstream.access_check import check_identity, check_tenants
 from slipstream.commands.settings_command import read_settings, settings_command
 from slipstream.ports import check_router_ports
 from slipstream.settings import Sources
@@ -22,6 +24,8 @@ def router(sources: Sources) -> int:
     """
     config = read_settings(RouterConfig, sources)
     check_router_ports(config)
+    check_identity(config.process, PeerRole.ROUTER)
+    check_tenants(config.api_keys)
     from router.main import run
 
     return run(config)

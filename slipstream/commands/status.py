@@ -19,7 +19,20 @@ if TYPE_CHECKING:
     from slipstream.fleet_status import FleetStatus, RouterStatus, WorkerStatus
 
 MAX_WIDTH = 1000
-COLUMNS = ("worker", "role", "state", "model", "blocks", "cached", "running", "queue", "hit rate", "backend", "address")
+COLUMNS = (
+    "worker",
+    "role",
+    "state",
+    "model",
+    "blocks",
+    "cached",
+    "running",
+    "queue",
+    "swapped",
+    "hit rate",
+    "backend",
+    "address",
+)
 
 
 @settings_command("status", short_help="Print a table of the fleet.")
@@ -28,7 +41,9 @@ COLUMNS = ("worker", "role", "state", "model", "blocks", "cached", "running", "q
 def status(sources: Sources, as_json: bool, watch: float | None) -> int:
     """Print the fleet as a router sees it: each worker's role, state, KV blocks, batch, queue and prefix hit rate.
 
-    Workers that the router found but can't use are in it too, as refused, with the reason below the table.
+    A worker that is connected but gives no answers is not ready; one that left after a drain is removed, one that was
+    lost without a word is dead: both are told for ten minutes. Workers that the router found but can't use are in it
+    too, as refused, with the reason below the table.
 
     \b
     Examples:
@@ -36,9 +51,9 @@ def status(sources: Sources, as_json: bool, watch: float | None) -> int:
       slipstream status --target 10.0.0.1:50051 --watch 2
     """
     config = read_settings(ClientConfig, sources)
-    from slipstream.client import Client
+    from slipstream.commands.opening import open_client
 
-    with reaching_a_router(), Client(config.target, timeout_s=config.timeout_s) as client:
+    with reaching_a_router(), open_client(config) as client:
         while True:
             fleet = client.status()
             _print(fleet, as_json)
@@ -98,13 +113,20 @@ def _cells(worker: WorkerStatus) -> tuple[str, ...]:
     return (
         worker.worker_id,
         worker.role,
-        worker.state if worker.reachable else "unreachable",
+        _state(worker),
         worker.model,
         f"{load.num_used_blocks}/{load.num_blocks}",
         str(load.num_cached_blocks),
         f"{load.num_running}/{load.max_num_seqs}",
         str(load.num_waiting),
+        str(load.num_swapped),
         "-" if load.hit_rate is None else f"{load.hit_rate:.0%}",
         worker.backend,
         worker.address,
     )
+
+
+def _state(worker: WorkerStatus) -> str:
+    """A worker that was found, but that the router could not reach yet, says of itself what does not count."""
+    gone = worker.state in ("removed", "dead")
+    return worker.state.replace("_", " ") if worker.reachable or gone else "unreachable"

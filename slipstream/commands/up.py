@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.address import without_password
+from common.address import callable_address, without_password
 from slipstream.cluster_config import ClusterConfig
 from slipstream.commands.interrupt import sigterm_as_interrupt
 from slipstream.commands.settings_command import read_settings, settings_command
@@ -21,6 +21,7 @@ WATCH_INTERVAL_S = 0.2
 # One that the demo model answers rightly when it takes the likeliest tokens.
 FIRST_PROMPT = "What is the capital of France?"
 FIRST_PROMPT_MAX_TOKENS = 64
+API_KEY_VARIABLE = "SLIPSTREAM_API_KEY"
 
 
 @settings_command("up", short_help="Start a whole fleet on this machine and serve until Ctrl-C.")
@@ -31,7 +32,8 @@ FIRST_PROMPT_MAX_TOKENS = 64
     help="asked first, at temperature 0, when all is ready",
 )
 @click.option("--no-prompt", is_flag=True, help="ask no first prompt")
-def up(sources: Sources, prompt: str, no_prompt: bool) -> int:
+@click.option("--api-key", envvar=API_KEY_VARIABLE, show_envvar=True, help="key that asks it, where keys are needed")
+def up(sources: Sources, prompt: str, no_prompt: bool, api_key: str | None) -> int:
     """Start a whole fleet on this machine: index server, prefill and decode workers, routers. Serve until Ctrl-C.
 
     Without --model it serves a small real one, SmolLM2-135M-Instruct, which is downloaded on the first start. When a
@@ -59,7 +61,7 @@ def up(sources: Sources, prompt: str, no_prompt: bool) -> int:
         try:
             _announce(cluster, time.monotonic() - started_s)
             if not no_prompt:
-                _first_answer(cluster, prompt)
+                _first_answer(cluster, prompt, api_key)
             return serve_until_nothing_is_left(cluster)
         except KeyboardInterrupt:
             click.echo("\nstopping")
@@ -76,20 +78,27 @@ def _announce(cluster: Cluster, elapsed_s: float) -> None:
     click.echo("Ctrl-C stops everything.\n")
 
 
-def _first_answer(cluster: Cluster, prompt: str) -> None:
+def _first_answer(cluster: Cluster, prompt: str, api_key: str | None) -> None:
     from common.errors import SlipstreamError
-    from slipstream.client import Client
     from slipstream.commands.answer import stream_answer, summary
+    from slipstream.commands.opening import open_client
     from slipstream.generation import GenerateOptions
+    from slipstream.settings import ClientConfig
 
+    if cluster.config.api_keys is not None and not api_key:
+        click.echo(f"no first prompt: it needs a key (--api-key, {API_KEY_VARIABLE})\n")
+        return
     click.secho(f"> {prompt}", bold=True)
-    with Client(cluster.grpc_addresses) as client:
-        try:
+    targets = tuple(callable_address(address) for address in cluster.grpc_addresses)
+    try:
+        with open_client(
+            ClientConfig(target=targets, tls_dir=cluster.config.process.tls_dir, api_key=api_key)
+        ) as client:
             options = GenerateOptions(max_tokens=FIRST_PROMPT_MAX_TOKENS, temperature=0.0)
             answer = stream_answer(client, prompt, None, options, echo=True)
-        except SlipstreamError as error:
-            click.echo(f"the first prompt failed: {error}", err=True)
-            return
+    except SlipstreamError as error:
+        click.echo(f"the first prompt failed: {error}", err=True)
+        return
     click.secho(summary(answer) + "\n", dim=True)
 
 

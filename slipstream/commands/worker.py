@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from common.config import Role, WorkerConfig
+from common.net.peer_role import PeerRole
+from slipstream.access_check import check_identity
 from slipstream.commands.settings_command import read_settings, settings_command
 from slipstream.cores import WORKER_ENVIRONMENT
 from slipstream.ports import check_worker_port
@@ -26,6 +28,7 @@ def prefill(sources: Sources) -> int:
     """
     config = read_settings(WorkerConfig, sources, {"role": Role.PREFILL})
     check_worker_port(config)
+    check_identity(config.process, PeerRole.WORKER)
     _prepare_environment()
     from prefill_worker.main import run
 
@@ -46,6 +49,7 @@ def decode(sources: Sources) -> int:
     """
     config = read_settings(WorkerConfig, sources)
     check_worker_port(config)
+    check_identity(config.process, PeerRole.WORKER)
     _prepare_environment()
     from decode_worker.main import run
 

@@ -121,6 +121,34 @@ def test_no_preemption_is_a_fault_of_a_preempting_case() -> None:
     assert "no request was handed back to the router" in found
 
 
+SHORT_WITH_SWAP = replace(SPLIT, short_of_blocks=True, swaps=True)
+SWAPPED_TRAFFIC = replace(
+    COLD_TRAFFIC, decode=replace(COLD_TRAFFIC.decode, num_swap_outs=1, swapped_out_blocks=4, swapped_in_blocks=3)
+)
+SWAPPED = replace(PREEMPTED, prefill_cached=Cached.NOTHING, decode_cached=Cached.NOTHING)
+
+
+def test_a_swap_is_right_where_it_is_expected_alone() -> None:
+    assert faults(SWAPPED_TRAFFIC, SWAPPED, SHORT_WITH_SWAP) == []
+    assert any("swapped out, though" in fault for fault in faults(SWAPPED_TRAFFIC))
+    assert any("swapped out, though" in fault for fault in faults(SWAPPED_TRAFFIC, PREEMPTED))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"num_swap_outs": 0}, "nothing was swapped out"),
+        ({"swapped_in_blocks": 0}, "nothing was swapped in"),
+        ({"num_preemptions": 1}, "preemptions, though"),
+        ({"num_generated_tokens": 2}, "counted as generated"),
+        ({"num_prefilled_tokens": 1}, "decode computed"),
+    ],
+)
+def test_a_swap_that_lost_something_is_a_fault(changes: dict[str, int], expected: str) -> None:
+    traffic = replace(SWAPPED_TRAFFIC, decode=replace(SWAPPED_TRAFFIC.decode, **changes))
+    assert any(expected in fault for fault in faults(traffic, SWAPPED, SHORT_WITH_SWAP))
+
+
 def test_16_at_once_must_be_seen_together() -> None:
     found = faults(COLD_TRAFFIC, replace(COLD, num_at_once=16))
     assert any("seen in one batch" in fault for fault in found)

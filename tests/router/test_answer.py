@@ -27,6 +27,7 @@ def answer_of(text: TextModel, info: WorkerInfo, **sampling: object) -> Answer:
         command=command,
         worker=info,
         prompt_token_ids=(1,),
+        prompt_digest=bytes(16),
         sampling=params,
         cache_salt=b"",
         point_keys=(),

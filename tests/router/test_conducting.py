@@ -212,11 +212,11 @@ async def test_cancel_reaches_both_workers(scene: Scene) -> None:
         while not scene.prefill.cancels or not scene.decode.cancels:
             await asyncio.sleep(0.01)
     assert scene.decode.aborts == ["decode-a-1"]
-    assert scene.core.num_active_requests == 0
+    assert scene.core.gate.num_inside == 0
 
 
 async def test_stop_string_cancels_decode(scene: Scene) -> None:
-    text = scene.core._text
+    text = scene.core._text.text
     x, y = text.encode("x", max_model_len=9)[0], text.encode("y", max_model_len=9)[0]
 
     def script(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from common.errors import DeadlineExceededError, InvalidRequestError, UnavailableError
+from common.request import WorkerId
 from protos import worker_pb2
 from router.generation import RouteHint
 from tests.support.conducting import HANDED_OVER, TIMEOUT_S, Scene, hand_over_to, token_ids
@@ -105,3 +106,13 @@ async def test_choices_that_parted_lose_a_worker_each_for_itself(scene: Scene) -
     scene.decode.on_submit = scene.other_decode.on_submit = local
     events = await scene.ask(n=4)
     assert [token_ids(events, choice) for choice in range(4)] == [[10, 11, 12]] * 4
+
+
+async def test_a_pinned_worker_that_leaves_midway_is_not_the_caller_s_fault(scene: Scene) -> None:
+    def leave(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        scene.core._fleet._roster.remove(WorkerId("prefill"))
+        prefill.drop_stream()
+
+    scene.prefill.on_submit = leave
+    with pytest.raises(UnavailableError, match="a worker that the request asks for has left"):
+        await scene.ask(route=RouteHint(prefill_worker="prefill"))

@@ -6,16 +6,20 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from common.config import Role
+from common.net.peer_role import PeerRole
+from common.net.tls_folder import load_identity
 from common.request import RequestId, WorkerId
 from protos import worker_pb2
 from router.fleet import Fleet
 from router.inbox import AttemptKey, Inbox, WorkerLost
 from router.planning.roster import Roster
+from tests.support.certificates import make_fleet
 from tests.support.scripted_worker import scripted_worker
 
 TIMEOUT_S = 10.0
@@ -122,3 +126,46 @@ async def test_a_message_that_can_t_be_read_costs_one_stream(fleet: Fleet) -> No
         assert await asyncio.wait_for(inbox.get(), TIMEOUT_S) == WorkerLost(worker_id=WorkerId("one"))
         await wait_for(lambda: "one" in usable(fleet))
         assert one.num_attached == 2
+
+
+async def test_who_was_a_member_is_remembered_until_it_is_one_again(fleet: Fleet) -> None:
+    async with scripted_worker("one", Role.DECODE) as one:
+        members = {"one": one.registration().SerializeToString()}
+        await fleet.set_members(members)
+        await wait_for(lambda: "one" in usable(fleet))
+        one.drain()
+        await wait_for(lambda: not usable(fleet))
+        one.takes_streams = False
+        one.drop_stream()
+        await wait_for(lambda: not fleet.workers()[0].attachment.connected)
+        assert fleet.departed() == []
+        await fleet.set_members({})
+        assert [(gone.info.worker_id, gone.removed) for gone in fleet.departed()] == [("one", True)]
+        one.draining, one.takes_streams = False, True
+        await fleet.set_members(members)
+        assert fleet.departed() == []
+        await wait_for(lambda: "one" in usable(fleet))
+        one.takes_streams = False
+        one.drop_stream()
+        await wait_for(lambda: not fleet.workers()[0].attachment.connected)
+        await fleet.set_members({})
+        assert [gone.removed for gone in fleet.departed()] == [False]
+
+
+async def test_workers_without_tls_get_no_work_and_their_operator_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = load_identity(str(make_fleet(tmp_path)), PeerRole.ROUTER)
+    fleet = Fleet("router", "model", Roster(), tls=tls)
+    try:
+        async with scripted_worker("plain", Role.DECODE) as plain, scripted_worker("named", Role.DECODE) as named:
+            fleet.add_static((named.address,))
+            await fleet.set_members({"plain": plain.registration().SerializeToString()})
+            await wait_for(lambda: caplog.text.count("no TLS is spoken there") >= 2)
+            assert not usable(fleet)
+            assert not plain.num_attached and not named.num_attached
+    finally:
+        await fleet.close()
+    told = [record.getMessage() for record in caplog.records if "no TLS" in record.getMessage()]
+    assert len(told) == len(set(told)) == 2
+    assert any(plain.address in line for line in told) and any(named.address in line for line in told)

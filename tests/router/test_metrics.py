@@ -6,6 +6,7 @@ import pytest
 
 from common.errors import InvalidRequestError, OverloadedError
 from common.request import FinishReason, SamplingParams
+from router.access.tenant import Tenant
 from router.generation import GenerateCommand, TextPrompt, Usage
 from router.metrics import RouterMetrics, outcome_of
 from tests.support.scripted_generator import ROUTE, TIMINGS
@@ -93,3 +94,13 @@ def test_two_routers_do_not_share_a_registry():
 )
 def test_outcomes(error, finish_reason, outcome):
     assert outcome_of(error, finish_reason) == outcome
+
+
+def test_a_tenant_s_share_is_told_apart():
+    metrics = RouterMetrics()
+    metrics.observe_tenant(Tenant(name="a"), "stop", 30)
+    metrics.observe_tenant(Tenant(name="a"), "cancelled", 5)
+    metrics.observe_tenant(None, "stop", 1000)
+    assert value(metrics, "slipstream_tenant_tokens_total", tenant="a") == 35
+    assert value(metrics, "slipstream_tenant_requests_total", tenant="a", outcome="stop") == 1
+    assert value(metrics, "slipstream_tenant_tokens_total", tenant="") is None

@@ -50,7 +50,7 @@ def usable(fleet: Fleet) -> list[str]:
 
 async def status_of(fleet: Fleet) -> admin_pb2.StatusResponse:
     context: Any = None
-    return await RouterAdminServicer(fleet, DecisionLog(), admin_pb2.RouterStatus).Status(
+    return await RouterAdminServicer(fleet, DecisionLog(), (), admin_pb2.RouterStatus).Status(
         admin_pb2.StatusRequest(), context
     )
 
@@ -75,6 +75,15 @@ async def test_a_worker_of_another_block_size_is_in_the_status_and_told_once(fle
         assert "with the same block_size" in refused.reason
         assert [(told.router_id, told.reason) for told in two.refusals] == [("router", refused.reason)]
         assert one.refusals == []
+
+
+async def test_a_worker_of_several_ranks_is_refused_by_name(fleet: Fleet) -> None:
+    async with scripted_worker("one", Role.DECODE) as one:
+        one.num_ranks = 2
+        await fleet.set_members(members(one))
+        (refused,) = (await status_of(fleet)).refused_workers
+        assert refused.reason == "worker one has 2 ranks: KV moves between workers of one rank only"
+        assert not usable(fleet)
 
 
 async def test_a_worker_of_another_model_gets_no_work(fleet: Fleet) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 
 import pytest
 
 from common.errors import OverloadedError
+from common.request import SamplingParams
+from router.pace import MIN_TURNS
 from router.waiting_room import Pin, Place, WaitingRoom
 
 
@@ -114,3 +118,42 @@ async def test_the_pinned_wait_in_a_line_of_their_own() -> None:
         assert await took_turn(free, changed)
         assert next_pinned.others_wait
         assert not await took_turn(next_pinned, changed)
+
+
+async def test_what_would_wait_in_vain_is_refused_with_a_hint() -> None:
+    changed = asyncio.Event()
+    room = WaitingRoom(changed, capacity=64)
+    greedy = SamplingParams(max_tokens=1)
+    now_s = time.monotonic()
+    room.pace.begin(now_s - 1.6)
+    for number in range(MIN_TURNS):  # ten a second
+        room.pace.note_turn(now_s - 1.6 + 0.1 * (number + 1))
+    room.check_deadline(0, now_s, 0.01, greedy)  # nobody waits
+    with contextlib.ExitStack() as stack:
+        waiting = [asyncio.create_task(stack.enter_context(room.place(0, now_s - 1)).wait_turn()) for _ in range(9)]
+        await asyncio.sleep(0)
+        room.check_deadline(0, now_s, 2.0, greedy)
+        room.check_deadline(-1, now_s, 0.5, greedy)  # goes before them
+        with pytest.raises(OverloadedError, match="9 wait") as caught:
+            room.check_deadline(0, now_s, 0.8, greedy)
+        assert 0.5 < caught.value.retry_after_s < 2.0
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_only_who_found_room_sets_the_pace() -> None:
+    room = WaitingRoom(asyncio.Event(), capacity=64)
+    for _ in range(MIN_TURNS):
+        with room.place(0, 0.0) as place:
+            waiting = asyncio.create_task(place.wait_turn())
+            await asyncio.sleep(0)
+            waiting.cancel()
+    assert room.pace.turn_s(time.monotonic()) is None
+    for _ in range(MIN_TURNS):
+        with room.place(0, 0.0) as place:
+            waiting = asyncio.create_task(place.wait_turn())
+            await asyncio.sleep(0)
+            place.taken()
+            waiting.cancel()
+    assert room.pace.turn_s(time.monotonic()) is not None

@@ -86,7 +86,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["status", "--target", "nowhere"], "target: must be host:port"),
         (["generate", "--model", "x", "Hi"], "--model is a setting of the fleet that --local starts"),
         (["generate", "--kv-memory", "1GB", "Hi"], "--kv-memory is a setting of the fleet that --local starts"),
-        (["generate", "--local", "--target", "a:1", "Hi"], "--target names a running router"),
+        (["generate", "--local", "--target", "a:1", "Hi"], "--target is for a running router"),
         (["generate", ""], "PROMPT is empty"),
         (["up", "--policy", "x"], "policy: must be one of prefix_aware, round_robin, least_loaded, "),
         (["up", "--block-size", "128"], "index_stride: must be a multiple of block_size 128, is 64"),

@@ -4,10 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from common.config import DType, EngineConfig, IndexConfig, Role, RouterConfig, WorkerConfig
+from common.config import (
+    DType,
+    EngineConfig,
+    IndexConfig,
+    ProcessConfig,
+    Role,
+    RouterConfig,
+    TransferConfig,
+    WorkerConfig,
+)
 from common.errors import ConfigError
 from slipstream.cluster_config import ClusterConfig
-from slipstream.setting import settings_of
+from slipstream.setting import nested_configs, settings_of
 from slipstream.settings import (
     COMMAND_CONFIGS,
     Sources,
@@ -140,9 +149,18 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_every_field_of_a_config_is_a_setting_with_help() -> None:
-    for config_type in (EngineConfig, IndexConfig, RouterConfig, WorkerConfig, ClusterConfig):
+    for config_type in (
+        EngineConfig,
+        IndexConfig,
+        ProcessConfig,
+        TransferConfig,
+        RouterConfig,
+        WorkerConfig,
+        ClusterConfig,
+    ):
         names = {one.name for one in settings_of(config_type)}
-        fields = set(config_type.__dataclass_fields__) - {"engine", "index", "prefill_engine", "decode_engine"}
+        fields = set(config_type.__dataclass_fields__) - nested_configs(config_type).keys()
+        fields -= {"prefill_engine", "decode_engine"}
         assert fields <= names
     assert all(one.help for command in COMMAND_CONFIGS for one in command_settings(command))
 

@@ -19,6 +19,7 @@ from router.conductor import Means
 from router.core import RouterCore
 from router.decision_log import DecisionLog
 from router.fleet import Fleet
+from router.gate import Gate
 from router.generation import GenerateCommand, GenerateEvent, TokenPrompt
 from router.metrics import RouterMetrics
 from router.planning.books import Books
@@ -101,12 +102,12 @@ async def conducting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
         )
         core = RouterCore(
             model_name="model",
-            text=text,
+            text=text_workers,
             fleet=fleet,
             admission=Admission(fleet, PromptReader(text_workers), "model"),
             means=means,
             metrics=metrics,
-            max_num_requests=16,
+            gate=Gate(16),
         )
         async with asyncio.timeout(TIMEOUT_S):
             while sum(handle.usable for handle in fleet.workers()) < 3:

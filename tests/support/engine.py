@@ -12,8 +12,8 @@ from common.engine.engine import Engine
 from common.engine.results import StepResult
 from common.engine.sampled_token import SampledToken, SequenceResult
 from common.engine.scheduler_config import SchedulerConfig
-from common.engine.scheduler_output import ScheduledSequence, SchedulerOutput
-from common.kv.manager import KVCacheManager
+from common.engine.scheduler_output import ScheduledSequence
+from common.kv.manager import BlockCopy, KVCacheManager
 from common.kv.spec import KVCacheGroup, KVCacheSpec
 from common.request import Leg, RequestId, SamplingParams
 
@@ -45,16 +45,16 @@ class HashRunner:
     def __init__(self, *, num_blocks: int, block_size: int) -> None:
         self.slots: npt.NDArray[np.uint64] = np.zeros(num_blocks * block_size, dtype=np.uint64)
         self.block_size = block_size
-        self.before_execute: Callable[[SchedulerOutput], None] = lambda output: None
-        self.num_scheduled: list[int] = []
+        self.before_execute: Callable[[Sequence[ScheduledSequence]], None] = lambda scheduled: None
+        self.after_execute: Callable[[ScheduledSequence, SequenceResult], SequenceResult] = lambda entry, result: result
 
-    def execute(self, output: SchedulerOutput) -> list[SequenceResult]:
-        self.before_execute(output)
-        self.num_scheduled.append(output.num_tokens)
-        for entry in output.scheduled:
-            for source, destination in entry.copies:
-                self._block(destination)[:] = self._block(source)
-        return [self._compute(entry) for entry in output.scheduled]
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
+        for source, destination in copies:
+            self._block(destination)[:] = self._block(source)
+
+    def execute(self, scheduled: Sequence[ScheduledSequence]) -> list[SequenceResult]:
+        self.before_execute(scheduled)
+        return [self.after_execute(entry, self._compute(entry)) for entry in scheduled]
 
     def block_bytes(self, block_id: int) -> bytes:
         return self._block(block_id).tobytes()
@@ -124,9 +124,12 @@ class HashEngine:
         config: SchedulerConfig | None = None,
         hand_back: bool = False,
         max_model_len: int | None = None,
+        num_host_blocks: int = 0,
     ) -> None:
-        self.runner = HashRunner(num_blocks=num_blocks, block_size=block_size)
-        self.kv = KVCacheManager(spec=tiny_spec(block_size), num_blocks=num_blocks, key_root=KEY_ROOT)
+        self.runner = HashRunner(num_blocks=num_blocks + num_host_blocks, block_size=block_size)
+        self.kv = KVCacheManager(
+            spec=tiny_spec(block_size), num_blocks=num_blocks, key_root=KEY_ROOT, num_host_blocks=num_host_blocks
+        )
         self.max_model_len = max_model_len or num_blocks * block_size
         self.now = 0.0
         self.engine = Engine(

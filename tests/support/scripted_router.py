@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,9 @@ from typing import Any
 import grpc
 
 from protos import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc, sampling_pb2
+
+SEED = 77
+DIGEST = bytes(range(16))
 
 
 @dataclass(kw_only=True)
@@ -23,7 +26,10 @@ class Script:
     code: grpc.StatusCode = grpc.StatusCode.INTERNAL
     details: str = "broken"
     trailers: tuple[tuple[str, str], ...] = ()
-    endless: bool = False
+    endless: bool = False  # keeps silent after the words
+    heartbeats: bool = False  # says meanwhile that it lives
+    tells_start: bool = True
+    knows_resume: bool = True
     has_chat_template: bool = True
     requests: list[inference_pb2.GenerateRequest] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
@@ -33,6 +39,8 @@ class Script:
 class ScriptedRouter(inference_pb2_grpc.InferenceServicer, admin_pb2_grpc.AdminServicer):
     def __init__(self) -> None:
         self.script = Script()
+        self.on_request: Callable[[inference_pb2.GenerateRequest], None] = lambda request: None
+        self.requests: list[inference_pb2.GenerateRequest] = []  # of all scripts
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8), options=[("grpc.so_reuseport", 0)])
         inference_pb2_grpc.add_InferenceServicer_to_server(self, self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(self, self._server)
@@ -43,6 +51,8 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServicer, admin_pb2_grpc.AdminS
         self._server.stop(0).wait()
 
     def Generate(self, request: inference_pb2.GenerateRequest, context: Any) -> Iterator[Any]:
+        self.requests.append(request)
+        self.on_request(request)
         script = self.script
         script.requests.append(request)
         script.arrived.set()
@@ -50,12 +60,22 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServicer, admin_pb2_grpc.AdminS
         if request.WhichOneof("prompt") == "chat" and not script.has_chat_template:
             context.set_trailing_metadata((("slipstream-field", "messages"),))
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "messages: this model has no chat template")
+        begun = 0
+        if script.knows_resume and request.HasField("resume_from"):
+            begun = len(request.resume_from.choices[0].token_ids)
         for index, word in enumerate(script.words):
+            if index < begun:
+                continue
             if script.fail_after == index:
                 context.set_trailing_metadata(script.trailers)
                 context.abort(script.code, script.details)
-            yield _message(request, index, word)
+            message = _message(request, index, word)
+            if script.tells_start and index == begun:
+                message.start.CopyFrom(inference_pb2.AnswerStart(seed=SEED, prompt_digest=DIGEST))
+            yield message
         while script.endless and context.is_active():
+            if script.heartbeats:
+                yield inference_pb2.GenerateResponse(request_id="r1")
             time.sleep(0.01)
         yield _last_message(request, len(script.words))
 

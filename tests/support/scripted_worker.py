@@ -33,7 +33,10 @@ class ScriptedWorker(
         self.role = role
         self.incarnation = incarnation
         self.model = "model"
+        self.protocol_version = 1
         self.draining = False
+        self.num_ranks = 1
+        self.takes_streams = True
         self.block_size = 16
         self.num_attached = 0
         self.address = ""
@@ -44,6 +47,8 @@ class ScriptedWorker(
         self.submits: list[worker_pb2.Submit] = []
         self.reserves: list[worker_pb2.ReserveRequest] = []
         self.cancels: list[worker_pb2.Cancel] = []
+        self.on_keep: Callable[[worker_pb2.Keep], None] = lambda keep: None
+        self.on_move: Callable[[worker_pb2.Move], None] = lambda move: None
         self.aborts: list[str] = []
         self.releases: list[str] = []
         self.refusals: list[worker_pb2.RefuseRequest] = []
@@ -66,10 +71,9 @@ class ScriptedWorker(
         end = worker_pb2.LegEnd(request_id=leg.request_id, attempt=leg.attempt, reason=reason, **fields)
         self._send(worker_pb2.StepOutput(ends=[end]))
 
-    def report_load(self) -> None:
-        self._send(
-            worker_pb2.StepOutput(load=worker_pb2.LoadReport(num_blocks=100, num_free_blocks=100, max_num_seqs=8))
-        )
+    def report_load(self, **fields: int) -> None:
+        load = worker_pb2.LoadReport(num_blocks=100, num_free_blocks=100, max_num_seqs=8, **fields)
+        self._send(worker_pb2.StepOutput(load=load))
 
     def drain(self) -> None:
         """Tells the router that this worker is stopping."""
@@ -87,7 +91,7 @@ class ScriptedWorker(
             incarnation=self.incarnation,
             role=ROLES[self.role],
             state=layout_pb2.WORKER_STATE_DRAINING if self.draining else layout_pb2.WORKER_STATE_READY,
-            protocol_version=1,
+            protocol_version=self.protocol_version,
             model=self.model,
             max_model_len=1024,
             vocab_size=VOCAB_SIZE,
@@ -95,7 +99,7 @@ class ScriptedWorker(
             layout_fingerprint=bytes(16),
             golden_key=golden_key(),
             key_root=bytes(16),
-            ranks=[layout_pb2.RankEndpoint(address=self.address)],
+            ranks=[layout_pb2.RankEndpoint(rank=rank, address=self.address) for rank in range(self.num_ranks)],
             index_stride=64,
         )
 
@@ -108,6 +112,8 @@ class ScriptedWorker(
 
     async def Attach(self, request_iterator: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.read()
+        if not self.takes_streams:
+            return
         self.num_attached += 1
         self._outgoing = asyncio.Queue()
         self._send_hello()
@@ -146,6 +152,10 @@ class ScriptedWorker(
                 self.on_submit(self, message.submit)
             elif message.HasField("cancel"):
                 self.cancels.append(message.cancel)
+            elif message.HasField("keep"):
+                self.on_keep(message.keep)
+            elif message.HasField("move"):
+                self.on_move(message.move)
 
     def _send_hello(self) -> None:
         self._outgoing.put_nowait(worker_pb2.AttachResponse(hello=self.registration()))

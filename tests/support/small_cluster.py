@@ -34,8 +34,9 @@ def small_engine(model: Path, *, num_blocks: int = 2048, **settings: Any) -> Eng
 
 
 def small_cluster_config(model: Path, **settings: Any) -> ClusterConfig:
-    """Free ports, one thread a worker; `settings` are ClusterConfig's."""
-    return ClusterConfig(**{"engine": small_engine(model), "grpc_port": 0, "http_port": 0, **settings})
+    """Free ports, one thread a worker, and no probes among what tests count; `settings` are ClusterConfig's."""
+    defaults = {"engine": small_engine(model), "grpc_port": 0, "http_port": 0, "probe_interval_s": 0.0}
+    return ClusterConfig(**{**defaults, **settings})
 
 
 def worker_load(worker: ClusterWorker) -> worker_pb2.LoadReport:
@@ -68,6 +69,7 @@ def assert_nothing_left(
             for worker_id, report in reports.items()
             if report.num_used_blocks
             or report.num_quarantined_blocks
+            or report.num_used_host_blocks
             or report.num_reservations
             or report.num_requests
             or report.num_free_blocks != report.num_blocks

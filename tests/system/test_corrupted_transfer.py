@@ -39,6 +39,7 @@ def proxy(
             "--kv-memory": 1024 * 16 * BYTES_PER_TOKEN,
             "--num-threads": 1,
             "--worker-id": SINK,
+            "--kv-transports": "grpc",  # what passes the proxy
             "--port": port,
             "--advertise": proxy.address,
             "--index-url": small_cluster.index_url,

@@ -62,7 +62,15 @@ def collect(client: Client, prompt: list[int], on_tokens: Callable[[], None], **
 
 OPTIONS: list[dict[str, Any]] = [
     {"temperature": 0.0},
-    {"temperature": 1.0, "seed": 5, "n": 3, "logprobs": 2, "presence_penalty": 0.5, "frequency_penalty": 0.3},
+    {
+        "max_tokens": 500,
+        "temperature": 1.0,
+        "seed": 5,
+        "n": 3,
+        "logprobs": 2,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.3,
+    },
 ]
 
 

@@ -89,7 +89,7 @@ def test_the_subset_has_every_case_and_setting_of_the_whole() -> None:
         return {
             (spec.both, name, getattr(spec, name))
             for spec in specs
-            for name in ("block_size", "max_num_batched_tokens", "short_of_blocks")
+            for name in ("block_size", "max_num_batched_tokens", "short_of_blocks", "swaps")
         }
 
     assert cases(FAST) == cases(FULL)

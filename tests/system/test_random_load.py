@@ -173,5 +173,6 @@ def test_500_random_requests_leave_nothing_behind(cluster: Cluster) -> None:
     assert_nothing_left(cluster)
     decode_loads = [worker_load(worker) for worker in cluster.workers if worker.role is Role.DECODE]
     assert sum(load.num_preemptions for load in decode_loads) > 0, "blocks never ran out"
+    assert sum(load.num_swap_outs for load in decode_loads) > 0, "nobody waited on the host"
     assert sum(load.received_blocks for load in decode_loads) > 0
     print(outcomes.count, [load.num_preemptions for load in decode_loads])

@@ -1,10 +1,11 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from common.engine.results import LegEndReason, TokenOutput
 from common.engine.scheduler_config import SchedulerConfig
-from common.engine.scheduler_output import SchedulerOutput
+from common.engine.scheduler_output import ScheduledSequence
 from common.errors import InvalidRequestError, OverloadedError, Status
 from common.kv.cache_event import CacheEventKind
 from common.request import FinishReason, Leg, RequestId
@@ -250,8 +251,8 @@ def test_a_step_that_raises_fails_only_the_one_to_blame() -> None:
         host.engine.submit(leg)
     host.step()
 
-    def explode(output: SchedulerOutput) -> None:
-        if any(entry.sequence.leg.request_id == "r100" for entry in output.scheduled):
+    def explode(scheduled: Sequence[ScheduledSequence]) -> None:
+        if any(entry.sequence.leg.request_id == "r100" for entry in scheduled):
             raise RuntimeError("poison")
 
     host.runner.before_execute = explode
@@ -288,3 +289,15 @@ def test_the_load_counts_what_waits_and_runs() -> None:
     load = host.engine.load()
     assert (load.num_running, load.num_waiting, load.num_waiting_tokens, load.max_num_seqs) == (1, 2, 44, 2)
     assert load.num_prefilled_tokens == 16
+
+
+def test_probes_teach_nothing_about_the_length_of_answers() -> None:
+    host = HashEngine(num_blocks=64)
+    expected = host.engine.reserve(make_leg([1], request_id="before", max_tokens=None)).credit_tokens
+    for index in range(40):
+        probe = replace(make_leg([2], request_id=f"probe-{index}", max_tokens=2), canary=True)
+        run_alone(host, probe)
+    assert host.engine.reserve(make_leg([1], request_id="after", max_tokens=None)).credit_tokens == expected
+    for index in range(40):
+        run_alone(host, make_leg([2], request_id=f"short-{index}", max_tokens=2))
+    assert host.engine.reserve(make_leg([1], request_id="learned", max_tokens=None)).credit_tokens < expected

@@ -1,17 +1,18 @@
-"""Random legs, hand-overs, migrations, cancels and failures over two engines that are short of blocks.
+"""Random legs, hand-overs, migrations, swaps, cancels and failures over two engines that are short of blocks.
 
 Whatever happens, the tokens of a choice are those of an undisturbed run, and at the end every block of both pools
 is free. All books are checked after each step.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from common.engine.results import LegEndReason, Reservation
 from common.engine.scheduler_config import SchedulerConfig
-from common.engine.scheduler_output import SchedulerOutput
+from common.engine.scheduler_output import ScheduledSequence
 from common.errors import OverloadedError
 from common.request import Leg, RequestId
 from tests.support.engine import HashEngine, expected_outputs, make_leg
@@ -29,11 +30,14 @@ class Transfer:
 class Fleet:
     """A prefill and a decode engine with a conductor that plans, retries, and sometimes does harm."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, num_host_blocks: int) -> None:
         self.random = random.Random(seed)
         config = SchedulerConfig(max_num_seqs=6, max_num_batched_tokens=24, output_forecast_tokens=1)
         self.prefill = HashEngine(num_blocks=20, config=config, max_model_len=96)
-        self.decode = HashEngine(num_blocks=16, config=config, hand_back=True, max_model_len=96)
+        self.decode = HashEngine(
+            num_blocks=16, config=config, hand_back=True, max_model_len=96, num_host_blocks=num_host_blocks
+        )
+        self.num_moves = 0
         self.pending: list[Leg] = []
         self.legs: dict[RequestId, Leg] = {}
         self.transfers: dict[tuple[RequestId, int, tuple[int, ...]], Transfer] = {}
@@ -44,8 +48,8 @@ class Fleet:
         for host in (self.prefill, self.decode):
             host.runner.before_execute = self.sometimes_raise
 
-    def sometimes_raise(self, output: SchedulerOutput) -> None:
-        if len(output.scheduled) > 1 and self.random.random() < 0.02:
+    def sometimes_raise(self, scheduled: Sequence[ScheduledSequence]) -> None:
+        if len(scheduled) > 1 and self.random.random() < 0.02:
             raise RuntimeError("a passing failure")
 
     def make_leg(self, index: int) -> Leg:
@@ -153,6 +157,34 @@ class Fleet:
             if end.reason is LegEndReason.PREEMPTED:
                 self.replan(self.legs[end.request_id], end.choice_indices)
 
+    def move_a_choice(self) -> None:
+        """A drain in small: a choice goes on elsewhere with its KV, from device or host, if there is room for it."""
+        running = [key for key in self.outputs if key not in self.done]
+        if not running:
+            return
+        request_id, choice_index = self.random.choice(running)
+        source, sink = self.random.choice([(self.decode, self.prefill), (self.prefill, self.decode)])
+        kept = None
+        for attempt in range(self.attempts, 0, -1):
+            kept = kept or source.engine.keep(request_id, attempt, choice_index)
+        if kept is None:
+            return
+        source.engine.check_integrity()
+        self.attempts += 1
+        moved = replace(kept.leg, attempt=self.attempts)
+        try:
+            reservation = sink.engine.reserve(moved)
+        except OverloadedError:
+            self.replan(self.legs[request_id], (choice_index,))
+        else:
+            self.num_moves += 1
+            (blocks,), (group,) = kept.blocks, reservation.maps
+            for block_id, sink_id, present in zip(blocks.block_ids, group.block_ids, group.present, strict=True):
+                if not present:
+                    sink.runner.write_block_bytes(sink_id, source.runner.block_bytes(block_id))
+            sink.engine.commit(reservation.reservation_id, kept.handed_over.first_tokens, moved.attempt)
+        source.engine.release_lease(request_id, kept.leg.attempt, (choice_index,))
+
     def fail_a_transfer(self) -> None:
         """The push breaks: both ends give up, the router plans again."""
         key = self.random.choice(list(self.transfers))
@@ -182,6 +214,8 @@ class Fleet:
             self.step_decode()
             if self.transfers and self.random.random() < 0.03:
                 self.fail_a_transfer()
+            if self.random.random() < 0.1:
+                self.move_a_choice()
             if self.legs and num_made < NUM_REQUESTS and self.random.random() < 0.02:
                 self.cancel_a_request()
             if self.random.random() < 0.01:
@@ -194,9 +228,10 @@ class Fleet:
         raise AssertionError("the work does not end")
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_every_choice_gets_its_tokens_and_every_block_comes_back(seed: int) -> None:
-    fleet = Fleet(seed)
+@pytest.mark.parametrize("num_host_blocks", [0, 3, 40])
+@pytest.mark.parametrize("seed", range(6))
+def test_every_choice_gets_its_tokens_and_every_block_comes_back(seed: int, num_host_blocks: int) -> None:
+    fleet = Fleet(seed, num_host_blocks)
     fleet.run()
     for leg in fleet.legs.values():
         for choice_index in leg.choice_indices:
@@ -204,5 +239,12 @@ def test_every_choice_gets_its_tokens_and_every_block_comes_back(seed: int) -> N
     for host in (fleet.prefill, fleet.decode):
         integrity = host.engine.check_integrity()
         assert integrity.num_free_blocks == integrity.num_blocks
-        assert (integrity.num_reservations, integrity.num_requests) == (0, 0)
-    assert fleet.decode.engine.load().num_preemptions > 0, "blocks were not short enough to test anything"
+        assert (integrity.num_reservations, integrity.num_requests, integrity.num_used_host_blocks) == (0, 0, 0)
+    load = fleet.decode.engine.load()
+    assert fleet.num_moves > 0
+    if num_host_blocks < 40:
+        assert load.num_preemptions > 0, "blocks were not short enough to test anything"
+    if num_host_blocks:
+        assert load.swapped_out_blocks > 0 and load.swapped_in_blocks > 0
+    if num_host_blocks == 40:
+        assert load.num_preemptions == 0, "the host had room for all"

@@ -1,12 +1,13 @@
 """A running choice is stopped with its KV, and goes on in another engine as if nothing had happened."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from common.engine.results import KeptChoice
 from common.engine.scheduler_config import SchedulerConfig
-from common.engine.scheduler_output import SchedulerOutput
+from common.engine.scheduler_output import ScheduledSequence
 from common.request import Leg, RequestId
 from tests.support.engine import HashEngine, expected_outputs, make_leg
 
@@ -171,8 +172,8 @@ def test_the_result_of_a_step_in_flight_is_dropped_and_drawn_again_elsewhere() -
     source.step()
     kept: list[KeptChoice] = []
 
-    def keep_in_mid_step(output: SchedulerOutput) -> None:
-        source.runner.before_execute = lambda output: None
+    def keep_in_mid_step(scheduled: Sequence[ScheduledSequence]) -> None:
+        source.runner.before_execute = lambda scheduled: None
         kept.append(keep(source, leg))
 
     source.runner.before_execute = keep_in_mid_step

@@ -8,12 +8,13 @@ from common.kv.spec import KVCacheGroup, KVCacheKind, KVCacheSpec
 from tests.support.engine import tiny_spec
 
 
-def make_cache(dtype: str = "float32") -> KVCache:
+def make_cache(dtype: str = "float32", num_host_blocks: int = 0) -> KVCache:
     groups = (
         KVCacheGroup(group_id=0, layers=(0, 2), num_kv_heads=3, head_dim=4, block_size=8, dtype=dtype),
         KVCacheGroup(group_id=1, layers=(1,), num_kv_heads=1, head_dim=2, block_size=8, dtype=dtype),
     )
-    return KVCache(spec=KVCacheSpec(groups=groups), num_blocks=5, device=torch.device("cpu"))
+    spec = KVCacheSpec(groups=groups)
+    return KVCache(spec=spec, num_blocks=5, device=torch.device("cpu"), num_host_blocks=num_host_blocks)
 
 
 def test_layers_are_views_into_the_slabs_of_their_group() -> None:
@@ -56,7 +57,35 @@ def test_copies_are_made_in_order_in_every_group() -> None:
     assert cache.layer(1).value[2].unique().tolist() == [2.0]
 
 
+def test_ids_beyond_the_device_are_the_hosts() -> None:
+    cache = make_cache(num_host_blocks=2)
+    cache.layer(0).key[0] = 1.0
+    cache.layer(1).value[0] = 2.0
+    before = [cache.block_bytes(group_id, 0).tobytes() for group_id in (0, 1)]
+    cache.copy_blocks([BlockCopy(0, 6)])
+    cache.layer(0).key[0] = 5.0
+    cache.layer(1).value[0] = 5.0
+    assert [cache.block_bytes(group_id, 6).tobytes() for group_id in (0, 1)] == before
+    assert not cache.block_bytes(0, 5).any()
+    cache.copy_blocks([BlockCopy(6, 4)])
+    assert cache.layer(0).key[4].unique().tolist() == [1.0]
+    assert cache.layer(1).value[4].unique().tolist() == [2.0]
+    with pytest.raises(IndexError):
+        cache.block_bytes(0, 7)
+
+
 def test_kinds_that_are_not_built_are_refused() -> None:
     spec = tiny_spec(8, kind=KVCacheKind.LATENT)
     with pytest.raises(UnsupportedModelError, match="latent"):
         KVCache(spec=spec, num_blocks=1, device=torch.device("cpu"))
+
+
+def test_every_block_lies_in_a_tensor_that_transports_can_register() -> None:
+    cache = make_cache(num_host_blocks=2)
+    assert [len(raw) for raw in cache.tensors] == [5, 5, 2, 2]
+    for block_id in (4, 5, 6):  # the device's last, the host's both
+        block = cache.block_tensor(0, block_id)
+        block.fill_(block_id)
+        assert (cache.block_bytes(0, block_id) == block_id).all()
+        assert any(raw.data_ptr() <= block.data_ptr() < raw.data_ptr() + raw.numel() for raw in cache.tensors)
+    assert [len(raw) for raw in make_cache().tensors] == [5, 5]

@@ -18,13 +18,16 @@ SPEC = KVCacheSpec(
 )  # 64 KiB a block
 
 
-def plan(*, free_mib: int = 1000, max_model_len: int = 4096, **config: Any) -> MemoryPlan:
+def plan(
+    *, free_mib: int = 1000, host_free_mib: int | None = None, max_model_len: int = 4096, **config: Any
+) -> MemoryPlan:
     return plan_memory(
         EngineConfig(**config),
         MemoryNeeds(
             weight_bytes=200 * MIB,
             activation_bytes=100 * MIB,
             free_bytes=free_mib * MIB,
+            host_free_bytes=None if host_free_mib is None else host_free_mib * MIB,
             spec=SPEC,
             max_model_len=max_model_len,
         ),
@@ -43,9 +46,31 @@ def test_no_more_blocks_than_the_batch_can_use() -> None:
 def test_the_plan_reads_as_a_line() -> None:
     text = str(plan(kv_memory="64MiB"))
     assert (
-        "weights 200.0 MiB, activations 100.0 MiB, KV cache 64.0 MiB (1024 blocks of 16 tokens); 1000.0 MiB free"
-        in text
+        "weights 200.0 MiB, activations 100.0 MiB, KV cache 64.0 MiB (1024 blocks of 16 tokens), "
+        "swap space 16.0 MiB; 1000.0 MiB free" in text
     )
+
+
+def test_swap_space_follows_the_kv_cache_unless_it_is_given() -> None:
+    assert plan(kv_memory="64MiB").num_host_blocks == 16 * 16
+    assert plan(kv_memory="64MiB", swap_space="2MiB").num_host_blocks == 2 * 16
+    assert plan(kv_memory="64MiB", swap_space="0").num_host_blocks == 0
+    assert plan(free_mib=100_000, kv_memory="40GiB").swap_bytes == 4 * 2**30
+
+
+def test_on_one_memory_the_swap_space_gets_what_the_kv_cache_leaves() -> None:
+    assert plan(kv_memory="695MiB", max_model_len=64).swap_bytes == 5 * MIB
+    with pytest.raises(InsufficientMemoryError, match=r"--swap-space 6\.0 MiB is more than") as raised:
+        plan(kv_memory="695MiB", max_model_len=64, swap_space="6MiB")
+    (offered,) = re.findall(r"to at most (\w+)", str(raised.value))
+    assert plan(kv_memory="695MiB", max_model_len=64, swap_space=offered).swap_bytes == 5 * MIB
+
+
+def test_beside_a_device_the_host_has_its_own_memory() -> None:
+    assert plan(kv_memory="64MiB", host_free_mib=8).swap_bytes == 8 * MIB
+    assert plan(kv_memory="700MiB", host_free_mib=1000).swap_bytes == 175 * MIB
+    with pytest.raises(InsufficientMemoryError, match="--swap-space"):
+        plan(kv_memory="64MiB", host_free_mib=8, swap_space="9MiB")
 
 
 def test_weights_that_do_not_fit_say_how_much_would() -> None:

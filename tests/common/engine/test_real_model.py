@@ -10,7 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from common.config import DType, EngineConfig
 from common.engine.build import BuiltEngine, build_engine
-from common.engine.results import HandedOver, LegStart, TokenOutput
+from common.engine.results import HandedOver, LegEndReason, LegStart, TokenOutput
+from common.errors import Status
 from common.request import Leg
 from tests.support.engine import make_leg
 
@@ -52,18 +53,21 @@ def reference(model_folder: Path) -> LlamaForCausalLM:
     return LlamaForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval()
 
 
-def build(folder: Path, *, num_blocks: int | None = None, decode: bool = False, **changes: object) -> BuiltEngine:
+def build(
+    folder: Path, *, num_blocks: int | None = None, num_host_blocks: int = 0, decode: bool = False, **changes: object
+) -> BuiltEngine:
     fields: dict[str, object] = {"block_size": 16, "max_num_batched_tokens": 512, "max_num_seqs": 16, **changes}
     block_size = fields["block_size"]
     assert isinstance(block_size, int)
     if num_blocks is None:
         num_blocks = 16 * MAX_MODEL_LEN // block_size
-    kv_bytes = num_blocks * NUM_LAYERS * 2 * NUM_KV_HEADS * HEAD_DIM * block_size * 4
+    block_bytes = NUM_LAYERS * 2 * NUM_KV_HEADS * HEAD_DIM * block_size * 4
     config = EngineConfig(
         model=str(folder),
         dtype=DType.FLOAT32,
         max_model_len=MAX_MODEL_LEN,
-        kv_memory=str(kv_bytes),
+        kv_memory=str(num_blocks * block_bytes),
+        swap_space=str(num_host_blocks * block_bytes),
         num_threads=1,
         device="cpu",
         **fields,  # type: ignore[arg-type]
@@ -171,6 +175,121 @@ def test_sampled_choices_are_the_same_alone_in_a_batch_and_after_a_preemption(mo
     preempted = run(short, [leg, *greedy_legs(PROMPTS[:4])])
     assert short.engine.load().num_preemptions > 0
     assert {key: preempted[key] for key in alone} == alone
+
+
+def test_swapping_changes_nothing(model_folder: Path, expected: dict[tuple[str, int], list[int]]) -> None:
+    built = build(model_folder, num_blocks=MAX_MODEL_LEN // 8, block_size=8, num_host_blocks=100, decode=True)
+    assert run(built, greedy_legs(PROMPTS)) == expected
+    load = built.engine.load()
+    assert load.num_swap_outs > 0
+    assert load.num_preemptions == 0
+    assert load.num_prefilled_tokens + load.prefix_hit_tokens == sum(map(len, PROMPTS))
+    assert built.engine.check_integrity().num_used_host_blocks == 0
+
+
+def test_sampled_penalised_and_logged_choices_are_the_same_after_a_swap(model_folder: Path) -> None:
+    penalties = {"frequency_penalty": 0.3, "presence_penalty": 0.2, "repetition_penalty": 1.1, "logit_bias": {7: 2.0}}
+    legs = [
+        make_leg(
+            make_prompt(37 + index),
+            request_id=f"n{index}",
+            choices=choices,
+            **{"temperature": 0.8, "top_p": 0.9, "seed": 2**63 + 5, "max_tokens": 40, "ignore_eos": True},
+            **{"logprobs": 3, "prompt_logprobs": 1, **penalties},
+        )
+        for index, choices in enumerate((4, 1, 2))
+    ]
+    roomy = build(model_folder)
+    short = build(model_folder, num_blocks=28, block_size=8, num_host_blocks=100)
+    told = []
+    for built in (roomy, short):
+        for leg in legs:
+            built.engine.submit(leg)
+        told.append({(one.request_id, one.choice_index, one.first_index): one for one in drain(built)})
+    load = short.engine.load()
+    assert load.num_swap_outs > 0
+    assert load.num_preemptions == 0
+    assert told[0].keys() == told[1].keys()
+    assert len(told[0]) == 7 * 40
+    for key, undisturbed in told[0].items():
+        swapped = told[1][key]
+        assert swapped.token_ids == undisturbed.token_ids
+        assert swapped.finish_reason is undisturbed.finish_reason
+        assert (swapped.start is None) is (undisturbed.start is None)
+        for one, other in zip(swapped.logprobs, undisturbed.logprobs, strict=True):
+            assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+            assert (one.rank, [top.token_id for top in one.top]) == (other.rank, [top.token_id for top in other.top])
+
+
+POISON_TOKEN = 5
+
+
+@pytest.fixture(scope="module")
+def poisoned_folder(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model, but for one token whose embedding is not a number."""
+    folder = tmp_path_factory.mktemp("poisoned")
+    model = LlamaForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[POISON_TOKEN] = float("nan")
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("position", [0, 20, 63])
+@pytest.mark.parametrize("max_num_batched_tokens", [16, 512])
+def test_numbers_that_are_not_finite_fail_their_request_alone_and_stay_out_of_the_cache(
+    poisoned_folder: Path, expected: dict[tuple[str, int], list[int]], position: int, max_num_batched_tokens: int
+) -> None:
+    built = build(poisoned_folder, max_num_batched_tokens=max_num_batched_tokens, num_blocks=40)
+    legs = [leg for leg in greedy_legs(PROMPTS) if POISON_TOKEN not in expected[leg.request_id, 0]]
+    legs = [leg for leg in legs if POISON_TOKEN not in leg.prompt_token_ids]
+    assert len(legs) >= 4
+    prompt = list(make_prompt(64, seed=3))
+    poisoned = make_leg(
+        [*prompt[:position], POISON_TOKEN, *prompt[position + 1 :]],
+        request_id="poisoned",
+        **{"choices": 2, "logprobs": 1, "prompt_logprobs": 1},
+    )
+    for leg in (poisoned, *legs):
+        built.engine.submit(leg)
+    tokens, ends = [], []
+    while built.engine.has_work():
+        step = built.engine.step()
+        tokens += step.tokens
+        ends += step.ends
+    (end,) = ends
+    assert (end.request_id, end.reason, end.status) == ("poisoned", LegEndReason.FAILED, Status.INTERNAL)
+    assert "not finite" in end.message
+    outputs = tokens_by_choice(tokens)
+    assert outputs == {(leg.request_id, 0): expected[leg.request_id, 0] for leg in legs}
+    # Its prompt up to there may be cached, but nothing of what was not finite.
+    probe = replace(poisoned, request_id="again", sampling=replace(poisoned.sampling, prompt_logprobs=None))
+    before = built.engine.load().prefix_hit_tokens
+    built.engine.submit(probe)
+    while built.engine.has_work():
+        built.engine.step()
+    assert built.engine.load().prefix_hit_tokens - before <= position
+    # The blocks with those numbers are given out again, and hurt nobody.
+    built.engine.reset_prefix_cache()
+    assert run(built, legs) == outputs
+
+
+def test_a_request_that_forbids_every_token_fails_with_a_reason(model_folder: Path) -> None:
+    built = build(model_folder)
+    stops = tuple(range(VOCAB_SIZE))
+    leg = make_leg(make_prompt(7), min_tokens=4, max_tokens=8)
+    object.__setattr__(leg.sampling, "stop_token_ids", stops)  # more than a request may name
+    other = make_leg(make_prompt(7), request_id="other", max_tokens=8)
+    built.engine.submit(leg)
+    built.engine.submit(other)
+    ends, tokens = [], []
+    while built.engine.has_work():
+        step = built.engine.step()
+        ends += step.ends
+        tokens += step.tokens
+    assert [(end.request_id, end.status) for end in ends] == [("r", Status.INTERNAL)]
+    assert "leaves no token to draw" in ends[0].message
+    assert {output.request_id for output in tokens} == {"other"}
 
 
 def test_logprobs_of_prompt_and_outputs_are_the_models(model_folder: Path, reference: LlamaForCausalLM) -> None:

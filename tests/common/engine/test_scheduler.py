@@ -5,14 +5,19 @@ import numpy as np
 from common.engine.scheduler import Scheduler
 from common.engine.scheduler_config import SchedulerConfig
 from common.engine.sequence import Sequence, SequenceState
-from common.kv.manager import KVCacheManager
+from common.kv.manager import BlockCopy, KVCacheManager
 from tests.support.engine import KEY_ROOT, make_leg, tiny_spec
 
 
 def make_scheduler(
-    num_blocks: int = 64, *, requeue: bool = True, max_num_seqs: int = 8, max_num_batched_tokens: int = 32
+    num_blocks: int = 64,
+    *,
+    requeue: bool = True,
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 32,
+    num_host_blocks: int = 0,
 ) -> Scheduler:
-    kv = KVCacheManager(spec=tiny_spec(8), num_blocks=num_blocks, key_root=KEY_ROOT)
+    kv = KVCacheManager(spec=tiny_spec(8), num_blocks=num_blocks, key_root=KEY_ROOT, num_host_blocks=num_host_blocks)
     config = SchedulerConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
     return Scheduler(kv=kv, config=config, requeue_preempted=requeue)
 
@@ -135,6 +140,49 @@ def test_a_victim_that_was_scheduled_in_this_step_gives_its_share_back() -> None
     assert output.preempted == (victim,)
     assert [entry.sequence for entry in output.scheduled] == [urgent]
     assert victim.num_remaining_tokens == victim.num_tokens
+
+
+def test_a_victim_whose_copy_is_not_made_is_swapped_out_from_where_its_content_lies() -> None:
+    scheduler = make_scheduler(num_blocks=5, num_host_blocks=5)
+    urgent = enqueue(scheduler, 15, arrival=0)
+    scheduler.schedule()
+    victim = enqueue(scheduler, 6, arrival=1, first=100)
+    scheduler.schedule()
+    urgent.num_known_tokens = urgent.num_tokens  # as if their values had come
+    victim.num_known_tokens = victim.num_tokens
+    victim.leg = replace(victim.leg, prompt_token_ids=tuple(range(100, 107)))
+    victim._token_ids = np.array(victim.leg.prompt_token_ids, dtype="<u4")
+    shared_id = victim.table.block_id(0)
+    twin = scheduler._kv.fork(victim.table)
+    urgent.num_known_tokens = urgent.num_tokens = 25  # as if several tokens were to be verified
+    output = scheduler.schedule()
+    assert [entry.sequence for entry in output.scheduled] == [urgent]
+    assert output.copies == (BlockCopy(shared_id, 5),), "the block that was to be its copy was never filled"
+    assert scheduler.swapped == [victim]
+    scheduler._kv.free(twin)
+
+
+def test_what_was_swapped_out_comes_back_before_the_queue_and_with_blocks_to_spare() -> None:
+    scheduler = make_scheduler(num_blocks=5, num_host_blocks=5)
+    first = enqueue(scheduler, 17, arrival=0)
+    last = enqueue(scheduler, 8, arrival=1, first=100)
+    scheduler.schedule()
+    held = scheduler._kv.pool.allocate(1)  # a transfer holds the rest
+    for sequence in (first, last):
+        sequence.num_known_tokens = sequence.num_tokens
+        sequence._token_ids = np.arange(sequence.num_tokens, dtype="<u4")
+    output = scheduler.schedule()
+    assert (output.preempted, [entry.sequence for entry in output.scheduled]) == ((), [first])
+    assert len(output.copies) == 1
+    first.num_known_tokens = first.num_tokens
+    queued = enqueue(scheduler, 1, arrival=-1, first=200)
+    assert [entry[0] for entry in work(scheduler)] == [first], "nothing new before what waits on the host"
+    scheduler._kv.pool.release(held)
+    first._token_ids = np.arange(first.num_tokens, dtype="<u4")
+    first.num_known_tokens = first.num_tokens
+    scheduler._kv.free(first.table)
+    scheduler.remove(first)
+    assert work(scheduler) == [(last, 8, 1), (queued, 0, 1)]
 
 
 def test_a_sequence_preempts_itself_when_it_is_the_least_urgent() -> None:

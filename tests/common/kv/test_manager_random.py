@@ -10,11 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from common.kv.block_key import BlockKey, block_keys, root_with_salt
 from common.kv.block_table import BlockTable
 from common.kv.cache_event import CacheEventKind
-from common.kv.manager import KVCacheManager
+from common.kv.manager import BlockCopy, KVCacheManager
 from tests.support.engine import KEY_ROOT, tiny_spec
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 12
+NUM_HOST_BLOCKS = 5
 
 
 @dataclass
@@ -27,8 +28,12 @@ class Holder:
 class ManagerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.kv = KVCacheManager(spec=tiny_spec(BLOCK_SIZE), num_blocks=NUM_BLOCKS, key_root=KEY_ROOT)
+        self.kv = KVCacheManager(
+            spec=tiny_spec(BLOCK_SIZE), num_blocks=NUM_BLOCKS, key_root=KEY_ROOT, num_host_blocks=NUM_HOST_BLOCKS
+        )
         self.holders: list[Holder] = []
+        self.swapped: list[Holder] = []
+        self.content: dict[int, tuple[int, ...]] = {}  # block of device or host → tokens up to its KV's last
         self.quarantined: list[list[int]] = []
         self.present: dict[BlockKey, int] = {}
         self.parents: dict[BlockKey, BlockKey] = {}
@@ -51,18 +56,25 @@ class ManagerMachine(RuleBasedStateMachine):
             return
         assert cached % BLOCK_SIZE == 0
         self.holders.append(Holder(table, tokens, cached))
+        self.check_content(self.holders[-1])
 
     @precondition(lambda self: self.holders)
     @rule(index=st.integers(0, 99), count=st.integers(1, 20))
     def compute(self, index: int, count: int) -> None:
         holder = self.pick(index)
         end = min(len(holder.tokens), holder.num_computed + count)
-        if self.kv.try_grow(holder.table, num_computed_tokens=holder.num_computed, num_tokens=end) is None:
+        copies = self.kv.try_grow(holder.table, num_computed_tokens=holder.num_computed, num_tokens=end)
+        if copies is None:
             return
+        self.copy(copies)
         for logical_block in range(holder.num_computed // BLOCK_SIZE, self.kv.num_blocks_for(end)):
             if end > holder.num_computed:
                 assert self.kv.pool.ref_count(holder.table.block_id(logical_block)) == 1
+                self.content[holder.table.block_id(logical_block)] = tuple(
+                    holder.tokens[: min(end, (logical_block + 1) * BLOCK_SIZE)]
+                )
         holder.num_computed = end
+        self.check_content(holder)
         self.kv.register_computed(holder.table, np.array(holder.tokens, dtype="<u4"), end)
 
     @precondition(lambda self: self.holders)
@@ -80,6 +92,57 @@ class ManagerMachine(RuleBasedStateMachine):
         holder = self.pick(index)
         if holder.num_computed == len(holder.tokens):
             self.holders.append(Holder(self.kv.fork(holder.table), list(holder.tokens), holder.num_computed))
+
+    @precondition(lambda self: self.holders)
+    @rule(index=st.integers(0, 99))
+    def swap_out(self, index: int) -> None:
+        holder = self.pick(index)
+        before = self.kv.host_pool.num_free_blocks
+        copies = self.kv.try_swap_out(
+            holder.table, np.array(holder.tokens, dtype="<u4"), num_computed_tokens=holder.num_computed
+        )
+        if copies is None:
+            assert self.kv.host_pool.num_free_blocks == before < self.kv.num_blocks_for(holder.num_computed)
+            return
+        assert self.kv.host_pool.num_free_blocks == before - len(copies)
+        self.copy(copies)
+        self.holders.remove(holder)
+        self.swapped.append(holder)
+
+    @precondition(lambda self: self.swapped)
+    @rule(index=st.integers(0, 99), spare=st.integers(0, 3))
+    def swap_in(self, index: int, spare: int) -> None:
+        holder = self.swapped[index % len(self.swapped)]
+        free_before = self.kv.pool.num_free_blocks
+        copies = self.kv.try_swap_in(
+            holder.table,
+            np.array(holder.tokens, dtype="<u4"),
+            num_computed_tokens=holder.num_computed,
+            num_spare_blocks=spare,
+        )
+        if copies is None:
+            assert self.kv.pool.num_free_blocks == free_before < self.kv.num_blocks_for(len(holder.tokens)) + spare
+            return
+        assert self.kv.pool.num_free_blocks >= spare
+        self.copy(copies)
+        self.swapped.remove(holder)
+        self.holders.append(holder)
+        self.check_content(holder)
+
+    @precondition(lambda self: self.swapped)
+    @rule(index=st.integers(0, 99))
+    def free_swapped(self, index: int) -> None:
+        self.kv.free(self.swapped.pop(index % len(self.swapped)).table)
+
+    def copy(self, copies: tuple[BlockCopy, ...]) -> None:
+        for source, destination in copies:
+            self.content[destination] = self.content[source]
+
+    def check_content(self, holder: Holder) -> None:
+        """The KV of every computed token is where the table says."""
+        for logical_block in range(self.kv.num_blocks_for(holder.num_computed)):
+            end = min(holder.num_computed, (logical_block + 1) * BLOCK_SIZE)
+            assert self.content[holder.table.block_id(logical_block)][:end] == tuple(holder.tokens[:end])
 
     @precondition(lambda self: self.holders)
     @rule(index=st.integers(0, 99))
@@ -127,12 +190,13 @@ class ManagerMachine(RuleBasedStateMachine):
         assert len(self.present) == self.kv.pool.num_cached_blocks
 
     def teardown(self) -> None:
-        for holder in self.holders:
+        for holder in (*self.holders, *self.swapped):
             self.kv.free(holder.table)
         for block_ids in self.quarantined:
             self.kv.pool.end_quarantine(block_ids)
         self.kv.check_integrity()
         assert self.kv.pool.num_free_blocks == NUM_BLOCKS
+        assert self.kv.host_pool.num_free_blocks == NUM_HOST_BLOCKS
 
 
 TestManagerMachine = ManagerMachine.TestCase

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 
 import grpc
 import pytest
 
+from common.config import TransferConfig
 from common.errors import StaleTicketError, TransferError
 from common.kv.first_token import FirstToken
 from common.kv.sender import KVSender
 from common.kv.ticket import Admit, BlockRef, Drop, EndQuarantine
 from common.transport.frame import encode_frame
-from common.transport.grpc_sender import PUSH_METHOD
+from common.transport.grpc_stream import PUSH_METHOD
 from common.transport.sink_control import SinkControl
 from protos import transfer_pb2 as pb
-from tests.support.transfer import ATTEMPT, open_transfer, small_spec
+from tests.support.transfer import ATTEMPT, GRPC, ISLAND, NIXL, SHARED_MEMORY, open_transfer, small_spec
 
+needs_nixl = pytest.mark.skipif(find_spec("nixl") is None, reason="the extra nixl is not installed")
 FIRST_TOKENS = (FirstToken(choice_index=0, token_id=5, finished=False),)
 
 
@@ -24,10 +27,13 @@ async def commit(sender: KVSender, num_blocks: int) -> None:
     await sender.commit(num_computed_tokens=16 * num_blocks, first_tokens=FIRST_TOKENS, attempt=ATTEMPT)
 
 
-@pytest.mark.parametrize("head_dim", [64, 8192], ids=["several blocks a frame", "several frames a block"])
-async def test_missing_blocks_arrive_where_the_map_says(head_dim: int) -> None:
+@pytest.mark.parametrize(
+    "config", [GRPC, SHARED_MEMORY, ISLAND, pytest.param(NIXL, marks=needs_nixl)], ids=["grpc", "shm", "island", "nixl"]
+)
+@pytest.mark.parametrize("head_dim", [64, 16384], ids=["several blocks a batch", "several batches a block"])
+async def test_missing_blocks_arrive_where_the_map_says(head_dim: int, config: TransferConfig) -> None:
     spec = small_spec(head_dim)
-    async with open_transfer(spec) as transfer:
+    async with open_transfer(spec, config) as transfer:
         target = transfer.target(block_ids=(9, 4, 7), present=(True, False, False))
         sender = transfer.sender(target)
         await sender.push([(BlockRef(0, 1), 20)])
@@ -38,6 +44,7 @@ async def test_missing_blocks_arrive_where_the_map_says(head_dim: int) -> None:
         assert not transfer.blocks.array[9].any()
         assert [type(action) for action in transfer.actions] == [Admit]
         assert sender.num_sent_blocks == transfer.counters.received_blocks == 2
+        assert sender.transport == config.kv_transports[0]
         assert sender.num_sent_bytes == transfer.counters.received_bytes == 2 * spec.groups[0].bytes_per_block
 
 
@@ -52,12 +59,12 @@ async def test_checksums_of_a_source_that_died_are_forgotten() -> None:
     async with open_transfer(small_spec()) as transfer:
         dying = transfer.sender(target := transfer.target(block_ids=(4,), present=(False,)))
         await dying.push([(BlockRef(0, 0), 20)])
-        await dying._end_stream()
-        assert list(transfer.receiver._checksums) == [target.ticket_id]
+        await dying._stream.finish()
+        assert list(transfer.receiver._blocks._running) == [target.ticket_id]
         transfer.sink.table.abort(target.ticket_id, "its router saw the source die", transfer.sink.now())
         transfer.sink.settle()
         await commit(transfer.sender(transfer.target(block_ids=(1,), present=(True,))), 1)
-        assert not transfer.receiver._checksums
+        assert not transfer.receiver._blocks._running
 
 
 async def test_flipped_byte_on_the_wire_is_refused() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from common.net.leg_codec import encode_leg
 from common.net.protocol import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION
 from common.request import Leg, LegKey, RequestId, SamplingParams
 from common.worker.attach_hub import MAX_QUEUED_STEPS, AttachHub
@@ -108,6 +109,57 @@ async def test_a_router_that_reads_nothing_is_let_go(hub: AttachHub, taker: Take
     await asyncio.wait_for(stream, 5)
     assert taker.gone == [[LegKey(RequestId("old"), 1)]]
     assert not hub.is_attached("router")
+
+
+def submit(request_id: str, **changes: Any) -> worker_pb2.AttachRequest:
+    leg = encode_leg(make_leg(request_id))
+    for name, value in changes.items():
+        leg.ClearField(name)  # type: ignore[arg-type]
+        if value is not None:
+            getattr(leg, name).extend(value)
+    return worker_pb2.AttachRequest(submit=worker_pb2.Submit(leg=leg))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"choice_indices": None}, {"choice_indices": [0, 0]}, {"prompt_token_ids": None}, {"sampling": None}],
+    ids=lambda changes: next(iter(changes)),
+)
+async def test_a_leg_that_can_not_be_read_is_refused_and_the_stream_goes_on(
+    hub: AttachHub, session: AttachSession, changes: dict[str, Any]
+) -> None:
+    router = Router()
+    stream = await attach(session, router)
+    router.outgoing.put_nowait(submit("poison", **changes))
+    router.outgoing.put_nowait(submit("fine"))
+    await asyncio.sleep(0.01)
+    ends = [end for message in router.received if message.HasField("step") for end in message.step.ends]
+    assert [(end.request_id, end.reason, end.status) for end in ends] == [
+        ("poison", worker_pb2.LEG_END_REASON_REJECTED, "INVALID_ARGUMENT")
+    ]
+    assert hub.num_legs == 1
+    assert not stream.done()
+    router.outgoing.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(stream, 5)
+
+
+async def test_a_leg_that_nobody_foresaw_is_refused_and_the_stream_goes_on(hub: AttachHub) -> None:
+    class Exploding(Taker):
+        def submit(self, leg: Leg, target: transfer_pb2.PushTarget | None) -> None:
+            if leg.request_id == "poison":
+                raise RuntimeError("unforeseen")
+
+    router = Router()
+    stream = await attach(AttachSession(hub, Exploding(), worker_pb2.WorkerRegistration, lease_s=LEASE_S), router)
+    router.outgoing.put_nowait(submit("poison"))
+    router.outgoing.put_nowait(submit("fine"))
+    await asyncio.sleep(0.01)
+    ends = [end for message in router.received if message.HasField("step") for end in message.step.ends]
+    assert [(end.request_id, end.status) for end in ends] == [("poison", "INTERNAL")]
+    assert "unforeseen" in ends[0].message
+    assert hub.num_legs == 1
+    router.outgoing.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(stream, 5)
 
 
 async def test_a_router_that_hangs_is_let_go(hub: AttachHub, taker: Taker, session: AttachSession) -> None:

@@ -14,7 +14,7 @@ from common.kv.first_token import FirstToken
 from common.kv.ticket import BlockRef
 from common.request import LegKey, RequestId
 from common.transport.channels import PeerChannels
-from common.transport.push_target import PushTarget
+from common.transport.push_target import PushTarget, SinkEndpoint
 from common.transport.sink_control import SinkControl
 from common.worker.departure import Departure
 from protos import worker_pb2
@@ -36,7 +36,7 @@ class Sink(SinkControl):
         answer = self.answers.pop(0)
         if answer is not None:
             raise answer
-        return PushTarget(ticket_id=target.ticket_id, generation=1, addresses=target.addresses, maps=MAPS)
+        return PushTarget(ticket_id=target.ticket_id, generation=1, sinks=target.sinks, maps=MAPS)
 
     async def fail(self, target: PushTarget, reason: str) -> None:
         self.failures.append(reason)
@@ -86,7 +86,7 @@ class Ending:
 
 def depart(sink: Sink, sender: Sender, maps: tuple[GroupMap, ...] | None = MAPS) -> tuple[Departure, Ending]:
     ending = Ending(sender)
-    target = PushTarget(ticket_id="ticket", generation=1, addresses=("127.0.0.1:1",), maps=maps)
+    target = PushTarget(ticket_id="ticket", generation=1, sinks=(SinkEndpoint(address="127.0.0.1:1"),), maps=maps)
     return Departure(KEY, (0,), target, sink, lambda target: sender, ending, lease_s=LEASE_S), ending
 
 

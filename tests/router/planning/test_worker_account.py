@@ -91,3 +91,13 @@ def test_a_restarted_counter_is_no_negative_work() -> None:
     report(one, 1.0, busy_s=0.5)
     assert one.utilization >= 0.0
     assert one.work_s(1.0) >= 0.0
+
+
+def test_the_rate_into_a_worker_is_learned_from_what_came() -> None:
+    one = account("d0")
+    for _ in range(50):
+        one.note_transfer(10 * 2**20, 0.1)
+    assert one.receive_bytes_per_s == pytest.approx(100 * 2**20, rel=0.05)
+    one.note_transfer(1000, 1.0)  # latency
+    one.note_transfer(10 * 2**20, 0.0)  # a worker of the version before does not tell
+    assert one.receive_bytes_per_s == pytest.approx(100 * 2**20, rel=0.05)

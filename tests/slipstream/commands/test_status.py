@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from protos import admin_pb2
+from protos import admin_pb2, layout_pb2, worker_pb2
 from slipstream.codec import decode_status
 from slipstream.commands.status import _print
 
@@ -24,3 +24,27 @@ def test_refused_workers_are_shown_with_their_reason(as_json: bool, capsys: pyte
         row = next(line for line in printed.splitlines() if "10.0.0.1:1" in line)
         assert row.split()[:3] == ["d1", "-", "refused"]
         assert f"refused: {reason}" in printed
+
+
+@pytest.mark.parametrize(
+    ("state", "reachable", "shown"),
+    [
+        (layout_pb2.WORKER_STATE_READY, True, "ready"),
+        (layout_pb2.WORKER_STATE_READY, False, "unreachable"),
+        (layout_pb2.WORKER_STATE_DRAINING, True, "draining"),
+        (layout_pb2.WORKER_STATE_NOT_READY, True, "not ready"),
+        (layout_pb2.WORKER_STATE_REMOVED, False, "removed"),
+        (layout_pb2.WORKER_STATE_DEAD, False, "dead"),
+    ],
+)
+def test_what_a_worker_is_to_its_router_is_told_apart(
+    state: layout_pb2.WorkerState, reachable: bool, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = worker_pb2.LoadReport(num_swapped=11)
+    worker = admin_pb2.WorkerStatus(
+        worker_id="d1", role=layout_pb2.ROLE_DECODE, state=state, reachable=reachable, load=load
+    )
+    _print(decode_status(admin_pb2.StatusResponse(workers=[worker])), as_json=False)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "d1" in line)
+    assert f" {shown} " in row
+    assert " 11 " in row

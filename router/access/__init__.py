@@ -1,0 +1,1 @@
+"""Who may call a router, and how much: API keys, tenants, limits."""

@@ -1,0 +1,45 @@
+"""What the workers report of themselves, as metrics of the router that hears it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from router.fleet import Fleet
+
+# Field of LoadReport → what it counts. Gauges say what is, counters what has been.
+GAUGES = {
+    "num_running": "Requests in a worker's batch",
+    "num_waiting": "Requests in a worker's queue",
+    "num_swapped": "Requests whose KV waits in a worker's host memory",
+    "num_blocks": "KV blocks of a worker",
+    "num_free_blocks": "KV blocks of a worker that are empty, or cached and free to take",
+    "num_host_blocks": "Host blocks of a worker for KV that is swapped out",
+    "num_free_host_blocks": "Host blocks of a worker that are free",
+}
+COUNTERS = {
+    "num_preemptions": "Requests that lost their KV to others",
+    "num_swap_outs": "Times that a request's KV was moved to host memory",
+    "swapped_out_blocks": "KV blocks copied to host memory",
+    "swapped_in_blocks": "KV blocks copied back from host memory",
+}
+
+
+class FleetMetrics(Collector):
+    """Reads the last load reports when it is scraped. One series per worker and figure; none for workers that are not
+    connected, whose reports are stale."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        handles = [handle for handle in self._fleet.workers() if handle.attachment.connected]
+        for kind, fields in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)):
+            for field, text in fields.items():
+                name = f"slipstream_worker_{field.removeprefix('num_')}"
+                family = kind(name, text, labels=["worker"])
+                for handle in handles:
+                    family.add_metric([handle.info.worker_id], getattr(handle.load_report, field))
+                yield family
