@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from common.errors import InvalidRequestError, UnavailableError
+from common.errors import InvalidRequestError
 from common.transport.arriving_blocks import ArrivingBlocks, ArrivingStream, PlacedPart
 from protos import transfer_pb2 as pb
 
@@ -56,7 +56,7 @@ class AnnouncedArrivals:
         transport = first.open.WhichOneof("lane") or "none"
         opener = self._openers.get(transport)
         if opener is None:
-            raise UnavailableError(f"this worker takes no blocks over {transport!r}")
+            raise InvalidRequestError("open.lane", f"this worker takes no blocks over {transport!r}")
         opened = first.open
         with self._blocks.stream(opened.ticket_id, opened.generation, opened.rank, transport) as stream:
             lane = await opener(opened)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from common.errors import UnavailableError
 from common.request import TokenLogprob
 from slipstream.client import Client
 from slipstream.generation import Generation, GenerationBuilder
@@ -51,8 +52,7 @@ def expected(cluster: Cluster) -> dict[str, Generation]:
 def test_an_answer_goes_on_token_for_token(
     cluster: Cluster, expected: dict[str, Generation], signum: signal.Signals
 ) -> None:
-    with Client(cluster.grpc_addresses[0]) as first:
-        first.generate(PROMPT, max_tokens=1)  # whatever befell it before, it answers
+    wait_until_it_answers(cluster.grpc_addresses[0])  # whatever befell it before
     began = {name: threading.Event() for name in CASES}
     lost = threading.Event()
 
@@ -83,6 +83,19 @@ def test_an_answer_goes_on_token_for_token(
     if signum == signal.SIGSTOP:
         cluster.kill("router-0", signal.SIGCONT)  # it finds its callers gone
     assert_nothing_left(cluster)
+
+
+def wait_until_it_answers(address: str) -> None:
+    """A router that was frozen finds its workers gone, and takes a moment to have them back."""
+    deadline_s = time.monotonic() + 30
+    with Client(address) as client:
+        while True:
+            try:
+                client.generate(PROMPT, max_tokens=1)
+                return
+            except UnavailableError:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.2)
 
 
 def assert_same(answer: Generation, expected: Generation, name: str) -> None:
