@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 up: install  ## Start everything on this machine and serve until Ctrl-C; flags in ARGS
 	@exec $(BIN)/slipstream up $(ARGS)
 
-test: install  ## Run all tests (about 10 minutes on two cores)
+test: install  ## Run all tests (about 13 minutes on two cores)
 	$(BIN)/python -m pytest $(ARGS)
 
 check: install  ## Lint, format, types, import rules, generated files

