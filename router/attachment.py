@@ -20,9 +20,9 @@ from common.net.leg_codec import encode_leg
 from common.net.protocol import PROTOCOL_VERSION
 from common.net.sampling_codec import decode_finish_reason, decode_logprobs
 from common.net.silence import Silence, speaking_interval_s
-from common.request import Leg, RequestId
+from common.request import Leg, LegKey, RequestId
 from protos import layout_pb2, transfer_pb2, worker_pb2, worker_pb2_grpc
-from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerDrains, WorkerLost
+from router.inbox import EndReason, Inbox, LegEnded, LegStarted, TokensArrived, WorkerDrains, WorkerLost
 from router.kept_choice import KeptChoice
 from router.worker_info import WorkerInfo
 
@@ -74,7 +74,7 @@ class Attachment:
         self._describe = worker_pb2_grpc.RegistrationStub(channel).Describe
         self._handshakes = HandshakeLog(logger, f"worker {info.worker_id} at {info.address}")
         self._outgoing: asyncio.Queue[worker_pb2.AttachRequest] = asyncio.Queue()
-        self._inboxes: dict[AttemptKey, Inbox] = {}
+        self._inboxes: dict[LegKey, Inbox] = {}
         self.connected = False
         self._draining = False
         self._lost_s: float | None = None  # monotonic
@@ -234,11 +234,11 @@ class Attachment:
 
     def _dispatch(self, step: worker_pb2.StepOutput) -> None:
         for output in step.outputs:
-            inbox = self._inboxes.get(AttemptKey(RequestId(output.request_id), output.attempt))
+            inbox = self._inboxes.get(LegKey(RequestId(output.request_id), output.attempt))
             if inbox is not None:
                 inbox.put(self._decode_output(output))
         for end in step.ends:
-            inbox = self._inboxes.get(AttemptKey(RequestId(end.request_id), end.attempt))
+            inbox = self._inboxes.get(LegKey(RequestId(end.request_id), end.attempt))
             if inbox is not None:
                 inbox.put(self._decode_end(end))
         if step.HasField("load"):

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.request import FinishReason, RequestId, TokenLogprob, WorkerId
+from common.request import FinishReason, LegKey, TokenLogprob, WorkerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +74,13 @@ class WorkerLost:
 Message = TokensArrived | LegEnded | WorkerDrains | WorkerLost
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptKey:
-    request_id: RequestId
-    attempt: int
-
-
 class Inbox:
     """One attempt's messages, from the one or two workers that it runs on. Lives on the event loop.
 
     Bounded by what the attempt can produce: at most max_tokens messages a choice and a few ends.
     """
 
-    def __init__(self, key: AttemptKey) -> None:
+    def __init__(self, key: LegKey) -> None:
         self.key = key
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
 

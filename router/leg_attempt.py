@@ -23,7 +23,7 @@ from protos import transfer_pb2, worker_pb2
 from router.answer import Answer
 from router.background import Background
 from router.fleet import Fleet
-from router.inbox import AttemptKey, EndReason, Inbox, LegEnded, Message, TokensArrived, WorkerDrains, WorkerLost
+from router.inbox import EndReason, Inbox, LegEnded, Message, TokensArrived, WorkerDrains, WorkerLost
 from router.kept_choice import KeptChoice
 from router.planning.books import Booking
 from router.planning.late_map import map_after_s
@@ -81,7 +81,7 @@ class LegAttempt:
         self._answer = answer
         self._fleet = fleet
         self._background = background
-        self._inbox = Inbox(AttemptKey(leg.request_id, leg.attempt))
+        self._inbox = Inbox(leg.key)
         # Choices that the caller still waits for, and those that a worker may still compute.
         self._open = set(leg.choice_indices)
         self._unended = set(leg.choice_indices)

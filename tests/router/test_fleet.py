@@ -14,10 +14,10 @@ import pytest
 from common.config import Role
 from common.net.peer_role import PeerRole
 from common.net.tls_folder import load_identity
-from common.request import RequestId, WorkerId
+from common.request import LegKey, RequestId, WorkerId
 from protos import worker_pb2
 from router.fleet import Fleet
-from router.inbox import AttemptKey, Inbox, WorkerLost
+from router.inbox import Inbox, WorkerLost
 from router.planning.roster import Roster
 from tests.support.certificates import make_fleet
 from tests.support.scripted_worker import scripted_worker
@@ -117,7 +117,7 @@ async def test_a_message_that_can_t_be_read_costs_one_stream(fleet: Fleet) -> No
     async with scripted_worker("one", Role.DECODE) as one:
         await fleet.set_members({"one": one.registration().SerializeToString()})
         await wait_for(lambda: "one" in usable(fleet))
-        inbox = Inbox(AttemptKey(RequestId("r"), 1))
+        inbox = Inbox(LegKey(RequestId("r"), 1))
         (handle,) = fleet.workers()
         handle.attachment.open(inbox)
         unknown: Any = 99

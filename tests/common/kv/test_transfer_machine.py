@@ -2,6 +2,8 @@
 
 Whatever happens: a block is never free while it may be written, none leaks, nothing is decoded on KV that is not all
 there, no block is given back at the source while it is read, and both ends end.
+
+One file, for it is one machine: hypothesis wants all of its rules in one class.
 """
 
 from __future__ import annotations
