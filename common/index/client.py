@@ -57,6 +57,7 @@ class IndexClient:
         self._redis = redis
         self.num_shards = num_shards
         self._outage = OutageLog(logger, f"index server {address}")
+        self._closed = False
 
     @classmethod
     def from_url(cls, url: str, *, timeout_s: float = 2.0, max_connections: int = 32) -> IndexClient:
@@ -114,7 +115,8 @@ class IndexClient:
             raise _translate(error) from error
 
     async def close(self) -> None:
-        """Never raises for the network."""
+        """Commands under way and later ones fail, and none opens a connection again. Never raises for the network."""
+        self._closed = True
         try:
             await self._redis.aclose()
         except FAULTS as error:
@@ -139,9 +141,13 @@ class IndexClient:
         task = asyncio.current_task()
         assert task is not None
         num_cancels = task.cancelling()
+        if self._closed:
+            raise IndexUnavailableError("the connection was closed here")
         try:
             return await self._send(key, arguments)
         finally:
+            if self._closed:  # redis-py has tried twice, and the second time made a new connection
+                await self.close()
             # redis-py swallows a cancellation now and then (by wait_for() of Python 3.11 and by its own handlers).
             # A loop that is being stopped, or a call whose time is over, must hear of it.
             if task.cancelling() > num_cancels:

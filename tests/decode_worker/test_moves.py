@@ -17,7 +17,7 @@ from decode_worker.moves import Moves
 from tests.support.departures import departures_of
 from tests.support.engine import HashEngine, make_leg, tiny_spec
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)

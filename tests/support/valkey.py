@@ -25,7 +25,9 @@ from common.index.shard_writer import WriterConfig
 from common.request import WorkerId
 
 STRIDE = 64
-FAST = PublisherConfig(writer=WriterConfig(batch_delay_s=0.002, heartbeat_s=0.05, max_backoff_s=0.05))
+FAST = PublisherConfig(
+    writer=WriterConfig(batch_delay_s=0.002, first_delay_s=0.0, heartbeat_s=0.05, max_backoff_s=0.05)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +73,9 @@ async def settled(*publishers: IndexPublisher) -> None:
         return all(p.stats().connected and not p.stats().num_pending for p in publishers)
 
     await eventually(is_settled)
-    await asyncio.sleep(0.02)  # a batch may be under way
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = 5.0) -> None:
+async def eventually(holds: Callable[[], Awaitable[bool]], timeout_s: float = 20.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not await holds():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -68,11 +68,11 @@ async def test_workers_come_change_and_go(client: IndexClient, space: IndexSpace
 
 async def test_renewal_is_no_news(client: IndexClient, space: IndexSpace) -> None:
     membership = Membership(client, space)
-    lease = membership.register(worker_ref("w"), b"payload", 0.15)
+    lease = membership.register(worker_ref("w"), b"payload", 0.6)
     watcher = Watcher(membership)
     await watcher.until(lambda members: len(members) == 1)
     count = len(watcher.seen)
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(0.8)
     assert len(watcher.seen) == count
     await lease.release()
     await watcher.stop()
@@ -131,8 +131,8 @@ async def test_flushed_server_drops_nobody_who_renews(
 ) -> None:
     membership = Membership(own_client, space)
     slow = membership.register(worker_ref("slow"), b"payload", 60.0)
-    quick = membership.register(worker_ref("quick"), b"payload", 0.15)
-    watcher = Watcher(membership, grace_s=0.5)
+    quick = membership.register(worker_ref("quick"), b"payload", 0.6)
+    watcher = Watcher(membership, grace_s=2.0)
     await watcher.until(lambda members: len(members) == 2)
     told = len(watcher.seen)
     with Redis.from_url(own_server.url) as redis:

@@ -47,12 +47,16 @@ async def test_silent_worker_is_retired_and_its_entries_go_in_slices(client: Ind
 
 async def test_short_silence_wipes_nothing(client: IndexClient, space: IndexSpace) -> None:
     keys, worker = point_keys(10), worker_ref("w")
-    writer = ShardWriter(client, space.shards()[0], worker, WriterConfig(heartbeat_s=0.05))
+    writer = ShardWriter(client, space.shards()[0], worker, WriterConfig(first_delay_s=0.0, heartbeat_s=0.05))
     for key in keys:
         writer.store(key, Tier.DEVICE)
     running = asyncio.create_task(writer.run())
     sweeper = IndexSweeper(client, space, QUICK)
-    await asyncio.sleep(0.1)
+
+    async def told() -> bool:
+        return writer.connected and not writer.num_pending
+
+    await eventually(told)
     running.cancel()  # silent, and nobody sweeps: as if the server or the network had stopped for everybody
     await asyncio.gather(running, return_exceptions=True)
     await sweeper.sweep(space.shards()[0])
