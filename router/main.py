@@ -18,6 +18,7 @@ import uvloop
 from common.checkpoint import resolve_model, served_name
 from common.config import RouterConfig
 from common.errors import SlipstreamError
+from common.heap import freeze_loaded
 from common.index.tls_url import with_certificates
 from common.net.server import GrpcServer
 from common.request import SamplingParams
@@ -177,6 +178,7 @@ async def _serve(config: RouterConfig) -> int:
         )
         http = await serve_http(app, config.host, config.http_port, tls=tls)
         stack.push_async_callback(http.stop)
+        freeze_loaded()
         tasks.start(readiness.run(), "readiness")
         scheme = "http" if tls is None else "https"
         _tell_ready(router_id, f"{config.host}:{grpc_port}", f"{scheme}://{config.host}:{http.port}")

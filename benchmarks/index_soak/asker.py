@@ -10,8 +10,11 @@ import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+import uvloop
+
 from benchmarks.index_soak.core_wait import CoreWait
 from benchmarks.index_soak.prompts import Prompts
+from common.heap import freeze_loaded
 from common.index.client import IndexClient
 from common.index.lookup import IndexLookup
 from common.index.membership import Membership
@@ -43,7 +46,7 @@ class Lookups(NamedTuple):
 def run_asker(pipe: Connection, url: str, server_pid: int, twin_url: str, space: IndexSpace, seed: int) -> None:
     """Until it is killed."""
     logging.disable(logging.CRITICAL)
-    asyncio.run(_Asker(pipe, url, server_pid, twin_url, space, seed).run())
+    uvloop.run(_Asker(pipe, url, server_pid, twin_url, space, seed).run())
 
 
 class _Asker:
@@ -63,6 +66,7 @@ class _Asker:
 
     async def run(self) -> None:
         self._lookup.start()
+        freeze_loaded()  # as routers do
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             group.create_task(self._tell())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import sys
 from importlib.util import find_spec
 
@@ -17,6 +16,7 @@ from benchmarks.transfer.memory import extra_resident_bytes
 from benchmarks.transfer.overlap import NUM_CHUNKS, Overlap, measure_overlap, median, print_overlap, start_workers
 from benchmarks.transfer.pools import BLOCK_BYTES, make_pool
 from benchmarks.transfer.rates import Measured, measure
+from common.heap import freeze_loaded
 from common.worker.malloc import keep_large_buffers
 from common.worker.pool_blocks import PoolBlocks
 
@@ -95,7 +95,7 @@ def overlap(model: str, num_runs: int) -> list[str]:
 
 def main(arguments: argparse.Namespace) -> int:
     keep_large_buffers()
-    gc.freeze()  # as workers do
+    freeze_loaded()  # as workers do
     missed = asyncio.run(compare(arguments.mib, arguments.runs))
     if not arguments.no_workers:
         missed += overlap(arguments.model, arguments.prompts)

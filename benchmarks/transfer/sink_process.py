@@ -6,7 +6,6 @@ Speaks JSON lines: a request on stdin, an answer on stdout.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import resource
@@ -19,6 +18,7 @@ from typing import Any
 
 from benchmarks.transfer.pools import SPEC, make_pool
 from common.config import TransferConfig
+from common.heap import freeze_loaded
 from common.kv.block_map import GroupMap
 from common.kv.ticket import Drop, Ticket, TicketAction, TicketOffer, TransferReason
 from common.kv.ticket_table import TicketTable
@@ -124,7 +124,7 @@ def reset_peak() -> None:
 
 async def main(num_blocks: int, configs: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     keep_large_buffers()
-    gc.freeze()  # as workers do
+    freeze_loaded()  # as workers do
     listener = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=serve_socket, args=(listener,), daemon=True).start()
     pool = make_pool(num_blocks, seed=None)

@@ -35,6 +35,9 @@ class Tier(IntEnum):
     SPECULATIVE = 3
 
 
+TIERS = tuple(Tier)  # Tier(n) looks n up in Python
+
+
 class WorkerRef(NamedTuple):
     """One life of a worker."""
 
@@ -157,7 +160,7 @@ def encode_value(entries: Mapping[int, Tier]) -> bytes:
 def decode_value(value: bytes) -> dict[int, Tier]:
     """The inverse of `encode_value`."""
     codes: Iterable[int] = struct.unpack(f">{len(value) // 2}H", value)
-    return {code >> 2: Tier(code & 3) for code in codes}
+    return {code >> 2: TIERS[code & 3] for code in codes}
 
 
 def encode_owner(worker: WorkerRef, started_us: int) -> bytes:

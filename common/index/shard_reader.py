@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -20,14 +21,16 @@ PROBE_INTERVAL_S = 0.1
 class ShardReader:
     """Owner: IndexLookup; one event loop.
 
-    Invariant: `_decoded` and `_workers` belong to the slot table of `_version`. Each answer carries the version
-    that it was read under, so that a worker that has restarted is cold in the same lookup.
+    Invariant: `_decoded` and `_workers` belong to a slot table as new as each of `_versions`, or newer. Each answer
+    carries the version that it was read under, so that a worker that has restarted is cold in the same lookup.
     """
 
     def __init__(self, client: IndexClient, keys: ShardKeys) -> None:
         self._client = client
         self._keys = keys
-        self._version: bytes | None = None
+        self._versions: set[bytes] = set()
+        self._unknown: set[bytes] = set()  # versions of answers that wait for a newer table
+        self._refreshing = asyncio.Lock()
         self._workers: dict[int, WorkerRef] = {}  # live slot → worker
         self._slots: dict[WorkerRef, tuple[int, bytes]] = {}  # live worker → slot, owner
         self._records: dict[bytes, tuple[bool, WorkerRef, bytes]] = {}  # of the slot table, decoded
@@ -75,8 +78,8 @@ class ShardReader:
         version, *values = await self._client.command(points, "HMGET", points, VERSION_FIELD, *keys)
         if version is None:
             return [NOBODY] * len(keys)  # empty, or just flushed
-        if version != self._version:
-            await self._refresh(version)
+        if version not in self._versions:
+            await self._catch_up(version)
         if unknown := set(values).difference(self._decoded):
             self._decode(unknown, values)
         return list(map(self._decoded.__getitem__, values))
@@ -91,8 +94,23 @@ class ShardReader:
         )
         return bool(answer >= 0)
 
-    async def _refresh(self, version: bytes) -> None:
-        """The table is read after its version, so it is as new or newer: at worst it is read once more."""
+    async def _catch_up(self, version: bytes) -> None:
+        """Reads the slot table once for all answers that wait for it: when many workers come back at once, it changes
+        between any two answers. Raises IndexUnavailableError."""
+        self._unknown.add(version)
+        async with self._refreshing:
+            if version not in self._unknown:
+                return
+            # The table is read after these versions were, so it is as new or newer: at worst it is read once more.
+            served, self._unknown = self._unknown, set()
+            try:
+                await self._refresh()
+            except BaseException:
+                self._unknown |= served
+                raise
+            self._versions = served
+
+    async def _refresh(self) -> None:
         records = await self._client.command(self._keys.slots, "HGETALL", self._keys.slots)
         workers: dict[int, WorkerRef] = {}
         slots: dict[WorkerRef, tuple[int, bytes]] = {}
@@ -103,7 +121,7 @@ class ShardReader:
             if live:
                 workers[int(slot_text)] = worker
                 slots[worker] = (int(slot_text), owner)
-        self._version, self._workers, self._slots = version, workers, slots
+        self._workers, self._slots = workers, slots
         self._decoded = {None: NOBODY}
 
     def _decode(self, unknown: set[bytes], values: Sequence[bytes]) -> None:

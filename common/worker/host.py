@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -22,6 +21,7 @@ import torch
 from common.config import Role, WorkerConfig
 from common.engine.build import BuiltEngine, build_engine
 from common.errors import SlipstreamError
+from common.heap import freeze_loaded
 from common.index.tls_url import with_certificates
 from common.kv.ticket_table import TicketTable
 from common.net.peer_role import PeerRole
@@ -140,9 +140,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
 def _load(config: WorkerConfig) -> BuiltEngine:
     built = build_engine(config.engine, hand_back_when_preempted=config.role is Role.DECODE)
     warm_up(built.engine)
-    # What is loaded stays: without this each full collection walks torch's objects, for 50 ms at a time.
-    gc.collect()
-    gc.freeze()
+    freeze_loaded()
     return built
 
 

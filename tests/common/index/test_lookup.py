@@ -8,7 +8,7 @@ import time
 import pytest
 
 from common.index.client import IndexClient
-from common.index.lookup import IndexLookup
+from common.index.lookup import IndexLookup, LookupResult
 from common.index.points import IndexSpace
 from common.index.server import EmbeddedIndexConfig, EmbeddedIndexServer
 from tests.support.valkey import (
@@ -41,6 +41,31 @@ async def test_depth_is_told_for_each_worker(client: IndexClient, space: IndexSp
     assert (result.num_points, result.degraded) == (200, False)
     for publisher in publishers.values():
         await publisher.stop()
+
+
+async def test_a_changed_slot_table_is_read_once_for_all_who_ask(own_client: IndexClient, space: IndexSpace) -> None:
+    lookup, keys, worker = IndexLookup(own_client, space, deadline_s=5.0), point_keys(100), worker_ref("w")
+    publisher = fast_publisher(own_client, space, worker)
+    publisher.start()
+    publisher.publish(stored(keys))
+    await settled(publisher)
+
+    async def num_reads() -> int:
+        return int((await own_client.command(b"x", "INFO", "commandstats"))["cmdstat_hgetall"]["calls"])
+
+    async def ask_together() -> list[LookupResult]:
+        return await asyncio.gather(*(lookup.depth(keys) for _ in range(20)))
+
+    await ask_together()  # each has its connection now
+    before = await num_reads()
+    other = fast_publisher(own_client, space, worker_ref("other"))
+    other.start()
+    await settled(other)
+    assert all(result.depths[worker].device_points == 100 for result in await ask_together())
+    # a shard's second read is for those who were answered while the first was under way
+    assert await num_reads() - before <= 2 * space.num_shards
+    await publisher.stop()
+    await other.stop()
 
 
 async def test_prompt_without_points_is_no_question(lookup: IndexLookup) -> None:
