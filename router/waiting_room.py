@@ -139,7 +139,8 @@ class WaitingRoom:
             if heap[0] == entry:
                 self._changed.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), RETRY_S)
+                    async with asyncio.timeout(RETRY_S):
+                        await self._changed.wait()
             while heap[0] != entry:
                 turn.clear()
                 await turn.wait()

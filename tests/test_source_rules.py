@@ -1,4 +1,5 @@
-"""What no module that is shipped may do: run code that came as data, or listen and call without limits."""
+"""What no module that is shipped may do: run code that came as data, listen and call without limits, or lose a
+cancellation."""
 
 from __future__ import annotations
 
@@ -63,6 +64,8 @@ def call_violations(call: ast.Call) -> Iterator[str]:
         yield f"{name}(allow_pickle=True)"
     if is_true(keywords.get("trust_remote_code")):
         yield f"{name}(trust_remote_code=True)"
+    if name == "asyncio.wait_for":
+        yield f"{name}() loses a cancellation that comes as its awaitable ends (Python 3.11): use asyncio.timeout()"
     root, _, last = name.rpartition(".")
     has_options = "options" in keywords or len(call.args) >= (3 if last == "secure_channel" else 2)
     if root in ("grpc", "grpc.aio") and last in CHANNELS_AND_SERVERS and not has_options:
@@ -96,6 +99,7 @@ def test_no_shipped_module_breaks_a_rule() -> None:
         "grpc.insecure_channel(address)",
         "grpc.aio.secure_channel(address, credentials)",
         "grpc.aio.server()",
+        "await asyncio.wait_for(event.wait(), 1)",
     ],
 )
 def test_a_broken_rule_is_found(source: str) -> None:

@@ -157,3 +157,19 @@ async def test_only_who_found_room_sets_the_pace() -> None:
             place.taken()
             waiting.cancel()
     assert room.pace.turn_s(time.monotonic()) is not None
+
+
+@pytest.mark.parametrize("num_turns", range(6))
+async def test_whoever_is_cancelled_just_when_his_turn_comes_leaves(num_turns: int) -> None:
+    changed = asyncio.Event()
+    room = WaitingRoom(changed, capacity=4)
+    with room.place(0, time.monotonic()) as place:
+        waiting = asyncio.create_task(place.wait_turn(time.monotonic() + 1000.0))
+        await asyncio.sleep(0.01)
+        changed.set()
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        done, _ = await asyncio.wait({waiting}, timeout=5.0)
+        assert done, "the cancellation was lost"
+        assert waiting.cancelled()
