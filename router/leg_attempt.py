@@ -307,6 +307,11 @@ class LegAttempt:
                 raise RefusedError(end.worker_id)
             case EndReason.TRANSFER_FAILED if not self._open:
                 self._awaits_hand_over = False  # the commit arrived, if not its answer
+            case EndReason.TRANSFER_FAILED if end.status == OverloadedError.status:
+                # Nobody failed: decode had no blocks for what it had granted. Planned anew, as when handed back.
+                self._awaits_hand_over = False
+                self._open.difference_update(choices)
+                self._unended.difference_update(choices)
             case EndReason.TRANSFER_FAILED:
                 sink = self._decode.info.worker_id if self._decode else end.worker_id
                 raise AttemptLostError(sink, f"transfer: {end.message}")

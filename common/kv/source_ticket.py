@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from common.errors import IntegrityError, SlipstreamError, StaleTicketError, UnavailableError
+from common.errors import IntegrityError, OverloadedError, SlipstreamError, StaleTicketError, UnavailableError
 from common.kv.block_map import GroupMap
 from common.kv.first_token import FirstToken
 from common.kv.ticket import BlockRef
@@ -87,7 +87,9 @@ SourceAction = AskMap | Push | Commit | Stop | End
 class SourceTicket:
     """One thread. `maps` None: mapped later, when `ask_map` is called or nothing is left to compute.
 
-    A sink that is asked and says nothing for `lease_s` seconds is given up.
+    A sink that is asked and says nothing for `lease_s` seconds is given up. So is one that has no blocks for so long
+    after everything was computed: what is computed fills this worker, the sink may be full of what waits to be computed
+    here, and neither would ever go on.
     """
 
     def __init__(self, *, choice_indices: Iterable[int], maps: tuple[GroupMap, ...] | None, lease_s: float) -> None:
@@ -100,6 +102,7 @@ class SourceTicket:
         self._asking = self._pushing = self._committing = False
         self._ended = False
         self._waits_since_s: float | None = None
+        self._refused_since_s: float | None = None  # while nothing but the sink's blocks are missing
         self._error: SlipstreamError | None = None
         self._actions: list[SourceAction] = []
 
@@ -144,6 +147,7 @@ class SourceTicket:
         self._asking = False
         if answered:
             self.progress(now)
+            self._note_refusal(now)
         self._advance(now)
 
     def push_ended(self, now: float) -> None:
@@ -250,6 +254,15 @@ class SourceTicket:
             self.state = SourceState.COMMITTING
             self._wait(now)
             self._actions.append(Commit(self._ready))
+
+    def _note_refusal(self, now: float) -> None:
+        if self._ready is None:
+            return
+        if self._refused_since_s is None:
+            self._refused_since_s = now
+        elif now - self._refused_since_s >= self._lease_s:
+            error = OverloadedError(f"the sink had no blocks for {self._lease_s:g} s")
+            self._fail(SourceState.FAILED, error)
 
     def _wait(self, now: float) -> None:
         """The sink has been asked for something. A question asked again is the same wait."""

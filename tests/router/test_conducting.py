@@ -185,6 +185,24 @@ async def test_choices_part_after_a_loss(scene: Scene) -> None:
     assert token_ids(events, 1) == [11, 21]
 
 
+async def test_a_decode_worker_without_blocks_for_what_it_granted_is_no_loss(scene: Scene) -> None:
+    ends = iter(range(5))  # more than attempts that may be lost
+
+    def submit(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        if next(ends, None) is None:
+            hand_over_to(scene.decode, 11, 12)(prefill, submit)
+        else:
+            prefill.end(
+                submit.leg, worker_pb2.LEG_END_REASON_TRANSFER_FAILED, status="RESOURCE_EXHAUSTED", message="no blocks"
+            )
+
+    scene.other_decode.num_refusals = 1_000_000
+    scene.prefill.on_submit = submit
+    assert token_ids(await scene.ask()) == [10, 11, 12]
+    await scene.background.close()
+    assert len(scene.decode.aborts + scene.decode.releases) == 5
+
+
 async def test_gives_up_after_max_attempts(scene: Scene) -> None:
     scene.prefill.on_submit = lambda prefill, submit: prefill.end(
         submit.leg, worker_pb2.LEG_END_REASON_TRANSFER_FAILED, status="DATA_LOSS", message="checksum"

@@ -175,6 +175,20 @@ async def test_a_sink_without_blocks_is_asked_again() -> None:
     assert end is not None and end.reason == worker_pb2.LEG_END_REASON_HANDED_OVER
 
 
+async def test_a_sink_without_blocks_does_not_hold_ours_for_ever() -> None:
+    """It may be full of what waits to be computed here, where what it has no blocks for is in the way."""
+    sink, sender = Sink(*(OverloadedError("no room") for _ in range(1000))), Sender()
+    departure, ending = depart(sink, sender, maps=None)
+    compute(departure)
+    hand_over(departure)
+    end = await ended(departure, ending)
+    assert end is not None and end.reason == worker_pb2.LEG_END_REASON_TRANSFER_FAILED
+    assert end.status == OverloadedError.status
+    assert not sender.pushed
+    await asyncio.sleep(0)
+    assert len(sink.failures) == 1, "the credit is given back"
+
+
 async def test_a_push_that_hangs_is_given_up_with_its_leg() -> None:
     sink, sender = Sink(), Sender(stuck=True)
     departure, ending = depart(sink, sender)
