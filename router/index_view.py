@@ -37,8 +37,9 @@ class IndexView:
         await self._client.close()
 
     @property
-    def degraded(self) -> bool:
-        return self._lookup.degraded
+    def num_degraded_shards(self) -> int:
+        """See PrefixLookup."""
+        return self._lookup.num_degraded_shards
 
     async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> PrefixDepths:
         """See PrefixLookup."""

@@ -132,7 +132,7 @@ async def _serve(config: RouterConfig) -> int:
                     metrics=metrics,
                     decisions=decisions,
                 ),
-                room=WaitingRoom(fleet.changed, config.max_num_requests),
+                room=WaitingRoom(fleet.changed, config.max_num_requests, lambda: books.roster.version),
                 background=background,
                 metrics=metrics,
                 max_attempts=config.max_attempts,
@@ -156,7 +156,7 @@ async def _serve(config: RouterConfig) -> int:
             return admin_pb2.RouterStatus(
                 router_id=router_id,
                 ready=readiness.ready,
-                index_degraded=lookup.degraded,
+                index_degraded=lookup.num_degraded_shards > 0,
                 num_active_requests=core.gate.num_inside,
                 uptime_s=time.monotonic() - started_s,
                 version=version("slipstream"),
@@ -212,7 +212,7 @@ def _log_sampling_defaults(defaults: SamplingParams) -> None:
 
 async def _watch_index(lookup: PrefixLookup, metrics: RouterMetrics) -> None:
     while True:
-        metrics.set_index_degraded(lookup.degraded)
+        metrics.set_index_degraded(lookup.num_degraded_shards)
         await asyncio.sleep(1.0)
 
 

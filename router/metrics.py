@@ -75,7 +75,10 @@ class RouterMetrics:
             "slipstream_slo_requests", "Requests that named an objective", ["objective", "met"], registry=registry
         )
         self._index_degraded = Gauge(
-            "slipstream_index_degraded", "1 while the prefix index does not answer", registry=registry
+            "slipstream_index_degraded", "1 while a part of the prefix index does not answer", registry=registry
+        )
+        self._index_degraded_shards = Gauge(
+            "slipstream_index_degraded_shards", "Shards of the prefix index that do not answer", registry=registry
         )
         self._transfer_bytes = Counter("slipstream_transfer_bytes", "KV bytes sent between workers", registry=registry)
         self._preemptions = Counter("slipstream_preemptions", "Times a worker handed a request back", registry=registry)
@@ -157,8 +160,10 @@ class RouterMetrics:
             for cause, num_tokens in miss.tokens.items():
                 self._missed_tokens.labels(cause=cause.value).inc(num_tokens)
 
-    def set_index_degraded(self, degraded: bool) -> None:
-        self._index_degraded.set(degraded)
+    def set_index_degraded(self, num_shards: int) -> None:
+        """How many of the index's shards don't answer."""
+        self._index_degraded.set(num_shards > 0)
+        self._index_degraded_shards.set(num_shards)
 
     def render(self) -> tuple[bytes, str]:
         """The exposition text and its content type."""

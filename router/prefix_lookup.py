@@ -23,10 +23,12 @@ class PrefixDepths:
 
 
 class PrefixLookup(Protocol):
-    """Never raises: without an index every depth is 0, and `degraded` says so."""
+    """Never raises: without an answer every depth is 0, and `num_degraded_shards` says so."""
 
     @property
-    def degraded(self) -> bool: ...
+    def num_degraded_shards(self) -> int:
+        """Of the index, those that don't answer now."""
+        ...
 
     async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> PrefixDepths:
         """Who holds how much of a prompt with these points."""
@@ -43,7 +45,7 @@ class PrefixLookup(Protocol):
 class NoIndex:
     """A fleet of workers named by hand, with no index server: routing goes by load."""
 
-    degraded = False
+    num_degraded_shards = 0
 
     async def depths(self, worker: WorkerInfo, point_keys: Sequence[BlockKey]) -> PrefixDepths:
         return PrefixDepths()

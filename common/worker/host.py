@@ -105,7 +105,7 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
     async with AsyncExitStack() as stack:
         presence = IndexPresence(with_certificates(config.index, tls), identity, config.lease_s)
         stack.push_async_callback(presence.leave)
-        worker = Worker(built.engine, publish=presence.publish, on_crash=crash)
+        worker = Worker(built.engine, publish=presence.publish, on_crash=crash, index_state=presence.state)
         registration = RegistrationServicer(_register(config, identity, built, draining=False))
         role = make_role(worker, PoolBlocks(built.kv_cache), built, registration, PeerChannels(tls))
 

@@ -34,6 +34,19 @@ class IndexPresence:
         if self._client is not None:
             self._publisher.publish(events)
 
+    def state(self) -> worker_pb2.IndexState | None:
+        """For load reports; None without an index."""
+        if self._client is None:
+            return None
+        stats = self._publisher.stats()
+        return worker_pb2.IndexState(
+            num_points=stats.num_points,
+            num_pending=stats.num_pending,
+            num_dropped=stats.num_dropped,
+            num_away_shards=stats.num_away_shards,
+            num_registrations=stats.num_registrations,
+        )
+
     def join(self, registration: worker_pb2.WorkerRegistration) -> None:
         """Enters the fleet, or tells it a new registration."""
         if self._client is None:

@@ -34,7 +34,7 @@ class ReportListener(Protocol):
 
 
 class Worker:
-    """Owned by the event loop. `publish` takes cache events to the index."""
+    """Owned by the event loop. `publish` takes cache events to the index, whose state `index_state` tells."""
 
     def __init__(
         self,
@@ -42,12 +42,15 @@ class Worker:
         *,
         publish: Callable[[list[CacheEvent]], None],
         on_crash: Callable[[BaseException], None],
+        index_state: Callable[[], worker_pb2.IndexState | None] = lambda: None,
     ) -> None:
         self.hub = AttachHub()
         self.counters = TransferCounters()
         self.engine = EngineThread(engine, on_report=self._on_report, on_crash=on_crash, on_load=self._on_load)
         self.draining = False
         self._publish = publish
+        self._index_state = index_state
+        self._known_index_state: worker_pb2.IndexState | None = None
         self._listeners: list[ReportListener] = []
         self._load = engine.load()
         self._tallies: Mapping[str, int] = {}
@@ -58,6 +61,8 @@ class Worker:
     def load_report(self) -> worker_pb2.LoadReport:
         report = encode_load(self._load, self.counters)
         report.num_routers = len(self.hub.sources)
+        if self._known_index_state is not None:
+            report.index.CopyFrom(self._known_index_state)
         return report
 
     def submit(self, leg: Leg, *, hand_over: bool, on_refused: Callable[[], None] | None = None) -> None:
@@ -89,6 +94,7 @@ class Worker:
     async def report_load(self, lease_s: float) -> None:
         """Tells routers the load of an idle worker too, often enough not to count as lost. Until cancelled."""
         while True:
+            self._known_index_state = self._index_state()  # asked now and then: there is a report with every step
             await asyncio.sleep(speaking_interval_s(lease_s))
             self.hub.deliver((), (), self.load_report(), self._tallies)
 

@@ -76,8 +76,9 @@ def test_a_request_that_failed_is_only_counted():
 
 def test_two_routers_do_not_share_a_registry():
     first, second = RouterMetrics(), RouterMetrics()
-    first.set_index_degraded(True)
+    first.set_index_degraded(3)
     assert value(first, "slipstream_index_degraded") == 1
+    assert value(first, "slipstream_index_degraded_shards") == 3
     assert value(second, "slipstream_index_degraded") == 0
 
 
