@@ -82,7 +82,8 @@ class Conductor:
 
     def _note_pace(self) -> None:
         request, answer = self._request, self._answer
-        if self._taken_s is not None and request.command.resume_from is None and not request.command.canary:
+        is_ordinary = request.command.resume_from is None and not request.command.canary and answer.attempts == 1
+        if self._taken_s is not None and is_ordinary:
             first_s = request.arrival_s + answer.ttft_s - self._taken_s
             num_tokens = max(len(choice.token_ids) for choice in answer.choices)
             self._means.room.pace.note_answer(max(0.0, first_s), answer.tpot_s, num_tokens)

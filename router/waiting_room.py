@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -72,12 +72,12 @@ class WaitingRoom:
     worker's sake. Owned by the event loop; bounded over all lines.
     """
 
-    def __init__(self, changed: asyncio.Event, capacity: int) -> None:
+    def __init__(self, changed: asyncio.Event, capacity: int, fleet_version: Callable[[], int] = lambda: 0) -> None:
         self._changed = changed
         self._capacity = capacity
         self._lines: dict[Pin, _Line] = {}
         self._numbers = itertools.count()
-        self.pace = Pace()
+        self.pace = Pace(fleet_version)
 
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())

@@ -47,12 +47,14 @@ class Side:
             self._ring.add(worker_id)
         self._accounts[worker_id] = account
 
-    def remove(self, worker_id: WorkerId) -> None:
-        """Idempotent."""
-        if self._accounts.pop(worker_id, None) is not None:
-            del self._ids[bisect_left(self._ids, worker_id)]
-            self._positions = None
-            self._ring.remove(worker_id)
+    def remove(self, worker_id: WorkerId) -> bool:
+        """Whether it was there."""
+        if self._accounts.pop(worker_id, None) is None:
+            return False
+        del self._ids[bisect_left(self._ids, worker_id)]
+        self._positions = None
+        self._ring.remove(worker_id)
+        return True
 
     def homes(self, prefix_key: bytes) -> list[WorkerId]:
         """The home of a prefix, and the next ones of the ring."""
@@ -97,6 +99,7 @@ class Roster:
     def __init__(self) -> None:
         self._accounts: dict[WorkerId, WorkerAccount] = {}
         self._sides = {role: Side() for role in Role}
+        self.version = 0  # counts changes of the sides
 
     def __iter__(self) -> Iterator[WorkerAccount]:
         return iter(self._accounts.values())
@@ -114,9 +117,10 @@ class Roster:
         self._accounts[worker_id] = account
         for role, side in self._sides.items():
             if account.trusted and account.info.role is role:
+                self.version += side.find(worker_id) is not account
                 side.put(account)
             else:
-                side.remove(worker_id)
+                self.version += side.remove(worker_id)
 
     def mean_work_s(self, role: Role, now_s: float) -> float:
         """Prefill seconds given lately to a worker of this role: what a newcomer starts with, so that it is not
@@ -128,4 +132,4 @@ class Roster:
         """A worker has left. Idempotent."""
         self._accounts.pop(worker_id, None)
         for side in self._sides.values():
-            side.remove(worker_id)
+            self.version += side.remove(worker_id)

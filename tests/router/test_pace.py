@@ -50,6 +50,23 @@ def test_time_in_which_nobody_waits_does_not_count() -> None:
     assert pace.turn_s(1000.1) == pytest.approx(0.1)
 
 
+def test_another_fleet_has_another_pace() -> None:
+    version = 0
+    pace = Pace(lambda: version)
+    pace.begin(100.0)
+    for number in range(1, MIN_TURNS + 1):
+        pace.note_turn(100.0 + number)
+        pace.note_answer(30.0, 1.0, 100)
+    assert pace.turn_s(116.0) == pytest.approx(1.0)
+    version = 1  # a worker that hung is known to be lost
+    pace.note_turn(146.0)
+    assert pace.turn_s(146.0) is None
+    for number in range(1, MIN_TURNS + 1):
+        pace.note_turn(146.0 + number * 0.1)
+    assert pace.turn_s(146.0 + MIN_TURNS * 0.1) == pytest.approx(0.1)
+    assert pace.answer_s(least_tokens=1, most_tokens=None) == 0.0
+
+
 def test_an_answer_takes_as_long_as_those_before() -> None:
     pace = Pace()
     for _ in range(50):

@@ -29,6 +29,24 @@ def test_a_side_holds_the_usable_workers_of_its_role() -> None:
     assert books.find("p0") is None
 
 
+def test_the_version_counts_who_comes_and_goes_and_nothing_else() -> None:
+    one, other = account("p0"), account("d0", Role.DECODE)
+    books = roster(one, other)
+    known = books.version
+    books.update(one)
+    books.remove(WorkerId("nobody"))
+    assert books.version == known
+    one.doubtful = True
+    books.update(one)
+    assert books.version == known + 1
+    one.doubtful = False
+    books.update(one)
+    books.remove(WorkerId("p0"))
+    assert books.version == known + 3
+    books.update(account("d0", Role.DECODE))  # another life
+    assert books.version == known + 4
+
+
 def select(books_size: int, *, exclude: frozenset[str] = NOBODY, sequence: int = 0) -> list[str]:
     books = roster(*(account(f"p{index:03}") for index in range(books_size)))
     side = books.side(Role.PREFILL)
