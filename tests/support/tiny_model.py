@@ -5,16 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from benchmarks.random_model import save_random_llama
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
-WEIGHT_SCALE = 4.0
 
 
 def save_tiny_model(folder: Path, tokenizer_folder: Path) -> Path:
     """Writes a float32 model of a few megabytes; the same one each time."""
-    config = LlamaConfig(
+    save_random_llama(
+        folder,
         vocab_size=49_152,
         hidden_size=32,
         intermediate_size=64,
@@ -28,14 +27,6 @@ def save_tiny_model(folder: Path, tokenizer_folder: Path) -> Path:
         eos_token_id=2,
         pad_token_id=2,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(7)
-        model = LlamaForCausalLM(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(WEIGHT_SCALE)  # as initialised, all logits would be nearly equal
-    model.save_pretrained(folder)
     for name in TOKENIZER_FILES:
         if (tokenizer_folder / name).exists():
             shutil.copy(tokenizer_folder / name, folder / name)
