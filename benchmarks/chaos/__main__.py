@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import sys
 import tempfile
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from benchmarks.chaos.campaign import Campaign
 from benchmarks.chaos.cell import STRIKES, Fault, Stage, Strike, Target
 from benchmarks.chaos.coverage import Coverage
+from benchmarks.chaos.fleet import FleetSpec
 from benchmarks.chaos.fleets import demo_fleet, small_fleet
 from benchmarks.chaos.report import Tally, tables, verdict_line
 from benchmarks.chaos.small_model import save_small_model
@@ -27,6 +29,16 @@ DEMO_STRIKES = (
 )
 DEMO_STAGES = (Stage.MAPPED, Stage.SENDING, Stage.EARLY)
 DEMO_S = 60.0
+# What differs by transport is what becomes of the bytes when an end of it is gone.
+SHM_STRIKES = (
+    Strike(Fault.KILL, Target.PREFILL),
+    Strike(Fault.KILL, Target.DECODE),
+    Strike(Fault.FREEZE, Target.PREFILL),
+    Strike(Fault.FREEZE, Target.DECODE),
+    Strike(Fault.CUT, Target.LINK),
+)
+SHM_STAGES = (Stage.MAPPED, Stage.PREFILLING, Stage.EARLY)
+SHM_S = 75.0
 MAX_PASSES = 4
 
 
@@ -36,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--strikes", default="", help="comma-separated, such as kill-decode,cut-link; default: all")
     parser.add_argument("--passes", type=int, default=MAX_PASSES, help="times that a fault is tried to meet each stage")
     parser.add_argument("--minutes", type=float, default=7.0, help="no round begins after so long")
-    parser.add_argument("--fleets", default="small,demo", help="small: the whole table; demo: SmolLM2, a few faults")
+    parser.add_argument(
+        "--fleets",
+        default="small,shm,demo",
+        help="small: the whole table, over gRPC; shm: a few faults, KV in shared memory; demo: a few, SmolLM2",
+    )
     options = parser.parse_args(arguments)
     names = [name for name in options.strikes.split(",") if name]
     unknown = set(names) - {str(strike) for strike in STRIKES}
@@ -56,12 +72,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 max_s=options.minutes * 60,
             )
             coverage = asyncio.run(campaign.run(tally, _say))
+        if "shm" in options.fleets.split(","):
+            fleet = small_fleet(save_small_model(Path(folder)))
+            asyncio.run(_shm_campaign(fleet, options.seed).run(tally, _say))
         if "demo" in options.fleets.split(","):
             asyncio.run(_demo_campaign(options.seed).run(tally, _say))
     print(tables(coverage, tally))
     line = verdict_line(tally, coverage.gaps, LEAST_REQUESTS, time.monotonic() - started_s)
     print(line)
     return 0 if line.startswith("UNHARMED") else 1
+
+
+def _shm_campaign(fleet: FleetSpec, seed: int) -> Campaign:
+    return Campaign(
+        fleet=dataclasses.replace(fleet, kv_transports=("shm", "grpc")),
+        workload=SMALL_WORKLOAD,
+        seed=seed,
+        strikes=SHM_STRIKES,
+        stages=SHM_STAGES,
+        max_passes=1,
+        max_s=SHM_S,
+    )
 
 
 def _demo_campaign(seed: int) -> Campaign:

@@ -39,12 +39,14 @@ RPC_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSpec:
-    """`lease_s` is short, so that what waits for its end does not take long."""
+    """`lease_s` is short, so that what waits for its end does not take long. `kv_transports`: gRPC's bytes go through
+    the proxies, which hold them for a stage's sake; what goes through shared memory they can't."""
 
     model: Path
     prefill_engine: EngineConfig
     decode_engine: EngineConfig
-    lease_s: float = 5.0
+    lease_s: float = 4.0
+    kv_transports: tuple[str, ...] = ("grpc",)
 
 
 class Fleet:
@@ -229,8 +231,7 @@ class Fleet:
             port=port,
             advertise=proxy.address,
             lease_s=self.spec.lease_s,
-            # What goes through shared memory no proxy can hold.
-            transfer=TransferConfig(kv_transports=("grpc",)),
+            transfer=TransferConfig(kv_transports=self.spec.kv_transports),
         )
         self._add_process(name, "prefill" if role is Role.PREFILL else "decode", config)
 

@@ -24,6 +24,7 @@ def small_fleet(model: Path) -> FleetSpec:
         dtype=DType.FLOAT32,
         kv_memory=KV_MEMORY,
         max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=4096,
         num_threads=1,
     )
     return FleetSpec(

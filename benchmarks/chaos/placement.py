@@ -17,6 +17,9 @@ from router.generation import RouteHint
 OFFER_TIMEOUT_S = 0.6
 POLL_INTERVAL_S = 0.004
 NUM_FILLERS = 12
+# Of their answers, when the others are asked: the strike comes a second later.
+EARLY_PROGRESS = 0.3
+LATE_PROGRESS = 0.5
 
 
 class Placement:
@@ -30,24 +33,27 @@ class Placement:
         self.streams: list[Stream] = []
         self.look = Look(seen={}, prefilling={})
 
-    async def under_way(self, is_time: Callable[[Look], bool], *, wants_offered: bool) -> None:
+    async def under_way(
+        self, is_time: Callable[[Look], bool], *, wants_offered: bool, wants_late: bool = False
+    ) -> None:
         """Requests in every stage but the queue. `is_time` tells of a look whether it is time to strike.
 
         What is waited for and does not come is left out: the look says what there is.
         """
-        streams = self._ask(Shape.STREAM, 4)
-        await self._until(lambda: any(stream.progress >= 0.3 for stream in streams))
+        streams = self._ask(Shape.STREAM)
+        progress = LATE_PROGRESS if wants_late else EARLY_PROGRESS
+        await self._until(lambda: any(stream.progress >= progress for stream in streams))
         for link in self._fleet.transfer_links():
             link.responses.stop_at_empty_answer()  # to Commit
-        short = self._ask(Shape.SHORT, 4)
+        short = self._ask(Shape.SHORT)
         await self._until_seen(lambda look: sum(_has(look, one, Stage.COMMITTED) for one in short) >= 2)
         for link in self._fleet.transfer_links():
             link.requests.let_bytes(self._asker.workload.let_bytes)
-        held = self._ask(Shape.HELD, 6)
+        held = self._ask(Shape.HELD)
         await self._until_seen(
             lambda look: sum(_has(look, one, Stage.MAPPED, Stage.SENDING) for one in held) == len(held)
         )
-        self._ask(Shape.LONG, 6)
+        self._ask(Shape.LONG)
         if not wants_offered:
             await self._until_seen(is_time)
             return
@@ -55,7 +61,7 @@ class Placement:
         for decode_worker in self._fleet.decode_workers:
             # One step as long as its prompt: until its end nobody is granted anything.
             self._ask(Shape.BLOCKER, 1, route=RouteHint(decode_worker=decode_worker, decode_only=True))
-        self._ask(Shape.SHORT, 4)
+        self._ask(Shape.SHORT)
         await self._until_seen(is_time, timeout_s=OFFER_TIMEOUT_S)
 
     async def queued(self) -> None:
@@ -66,8 +72,8 @@ class Placement:
 
     async def draining(self, choose: Callable[[Look], str | None]) -> None:
         """Requests are under way, and the worker that `choose` names is told to stop; None: it can't be told yet."""
-        self._ask(Shape.STREAM, 4)
-        self._ask(Shape.LONG, 6)
+        self._ask(Shape.STREAM)
+        self._ask(Shape.LONG)
         await self._until_seen(lambda look: choose(look) is not None)
         name = choose(self.look)
         if name is not None:
@@ -83,12 +89,13 @@ class Placement:
         for link in self._fleet.transfer_links():
             link.open()
 
-    def _ask(self, shape: Shape, count: int, route: RouteHint | None = None) -> list[Stream]:
+    def _ask(self, shape: Shape, count: int | None = None, route: RouteHint | None = None) -> list[Stream]:
+        """As many as the workload has of the shape, unless told otherwise."""
         # What others have cached draws requests to one pair of workers, and these are to spread over all.
         may_share = shape not in (Shape.SHORT, Shape.HELD)
         asked = [
             self._asker.ask(shape, salt=f"shared-{self._number}" if may_share and number % 2 else "", route=route)
-            for number in range(count)
+            for number in range(count if count is not None else self._asker.workload.counts[shape])
         ]
         self.streams += asked
         return asked

@@ -131,6 +131,8 @@ async def _pump(
                 left = piece.data
                 while left:
                     passing = await valve.take(left, is_empty_answer=piece.is_empty_answer)
+                    if writer.is_closing():
+                        return
                     writer.write(passing)
                     left = left[len(passing) :]
             await writer.drain()

@@ -75,11 +75,14 @@ class Round:
                 await placement.draining(lambda look: self._busy_worker(turn.strike, look))
             case Setting.UNDER_WAY:
                 missing = self._coverage.missing(turn.strike)
-                wants_offered = Stage.OFFERED in missing
-                wanted = {Stage.OFFERED} if wants_offered else missing & {Stage.WAITING, Stage.PREFILLING}
+                at_prefill = missing & {Stage.WAITING, Stage.PREFILLING}
+                # When decode's long step is over, so are most prompts: the two are tried in turns.
+                wants_offered = Stage.OFFERED in missing and (turn.attempt % 2 == 0 or not at_prefill)
+                wanted = {Stage.OFFERED} if wants_offered else at_prefill
                 await placement.under_way(
                     lambda look: any(wanted <= one.stages(look) for one in candidates(turn.strike, self._fleet)),
                     wants_offered=wants_offered,
+                    wants_late=Stage.LATE in missing and Stage.EARLY not in missing,
                 )
 
     def _busy_worker(self, strike: Strike, look: Look) -> str | None:

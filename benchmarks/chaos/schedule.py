@@ -21,9 +21,11 @@ class Setting(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """`number` counts from 1; what chance decides in the round follows from it and the seed."""
+    """`number` counts from 1; what chance decides in the round follows from it and the seed. `attempt`: how often,
+    from 0, the fault was tried in this setting before."""
 
     number: int
+    attempt: int
     strike: Strike
     setting: Setting
 
@@ -32,10 +34,10 @@ def turns(seed: int, strikes: Sequence[Strike], coverage: Coverage, max_passes: 
     """Each fault once in each setting, shuffled; then again where it has missed a stage."""
     source = random.Random(f"turns {seed}")
     number = 0
-    for _ in range(max_passes):
+    for attempt in range(max_passes):
         order = [(strike, setting) for strike in strikes for setting in Setting]
         source.shuffle(order)
         for strike, setting in order:
             if coverage.missing(strike) & setting.value:
                 number += 1
-                yield Turn(number=number, strike=strike, setting=setting)
+                yield Turn(number=number, attempt=attempt, strike=strike, setting=setting)

@@ -57,11 +57,13 @@ KIND_OPTIONS: Mapping[Kind, Mapping[str, Any]] = {
 class Workload:
     """Tokens by shape: prompt and answer. A prompt of two chunks is given its places at once, a longer one later.
 
+    `counts`: how many of a shape are under way; with one worker less they are to be computed again in a second or so.
     `let_bytes`: more than the KV of a chunk, less than that of two. `patience_s`: how long a stage is waited for.
     """
 
     prompt: Mapping[Shape, int]
     answer: Mapping[Shape, int]
+    counts: Mapping[Shape, int]
     vocab_size: int
     let_bytes: int
     patience_s: float
@@ -73,9 +75,9 @@ SMALL_WORKLOAD = Workload(
         Shape.STREAM: 60,
         Shape.SHORT: 60,
         Shape.HELD: 64,
-        Shape.LONG: 1200,
+        Shape.LONG: 1000,
         Shape.FILLER: 40,
-        Shape.BLOCKER: 2000,
+        Shape.BLOCKER: 3000,
     },
     answer={
         Shape.STREAM: 600,
@@ -85,6 +87,7 @@ SMALL_WORKLOAD = Workload(
         Shape.FILLER: 60,
         Shape.BLOCKER: 8,
     },
+    counts={Shape.STREAM: 4, Shape.SHORT: 4, Shape.HELD: 6, Shape.LONG: 5},
     vocab_size=257,
     let_bytes=16_000,
     patience_s=1.5,
@@ -109,6 +112,7 @@ DEMO_WORKLOAD = Workload(
         Shape.FILLER: 4,
         Shape.BLOCKER: 2,
     },
+    counts={Shape.STREAM: 3, Shape.SHORT: 2, Shape.HELD: 3, Shape.LONG: 2},
     vocab_size=49_152,
     let_bytes=2_200_000,
     patience_s=4.0,

@@ -32,4 +32,4 @@ async def test_no_caller_is_harmed(tmp_path: Path) -> None:
     coverage = await campaign.run(tally, lines.append)
     assert tally.is_good, "\n".join(lines)
     assert not coverage.gaps, "\n".join(lines)
-    assert tally.num_requests >= 40
+    assert tally.num_requests >= 30
