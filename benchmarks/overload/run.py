@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import time
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.overload.gauges import Gauges, Reading
 from benchmarks.overload.load import LoadGenerator, Offered, Workload
+from benchmarks.pinning import own_cores, pin
 from benchmarks.random_model import save_random_model
 from common.config import DType, EngineConfig
 from slipstream.cluster_config import ClusterConfig
@@ -63,15 +65,30 @@ def small_fleet(folder: Path) -> ClusterConfig:
     return ClusterConfig(engine=engine, grpc_port=0, http_port=0, max_local_prefill_tokens=0)
 
 
+def part(cluster: Cluster) -> str:
+    """Workers get the first half of the cores, whoever asks and routes the others, as on machines of their own: what
+    refusing costs the router is not taken from the workers then. What it has done, for people."""
+    cores = own_cores()
+    if len(cores) < 2:
+        return "one core for all: what refusing costs is taken from the workers"
+    workers, others = cores[: len(cores) // 2], cores[len(cores) // 2 :]
+    for worker in cluster.workers:
+        pin(cluster.child(worker.id).pid, workers)
+    for pid in (os.getpid(), *(cluster.child(name).pid for name in cluster.router_names)):
+        pin(pid, others)
+    return f"cores: {len(workers)} for the workers, {len(others)} for the router and those who ask"
+
+
 class Run:
     """One run over a fleet that is up. Owned by one event loop."""
 
     def __init__(self, cluster: Cluster, plan: Plan) -> None:
         self._plan = plan
+        self.report = Report()
+        self.report.lines.append(part(cluster))
         self._load = LoadGenerator(cluster.grpc_addresses, plan.workload, SEED)
         self._gauges = Gauges(cluster)
         self._skip_s = 0.0
-        self.report = Report()
 
     async def run(self) -> Report:
         plan, report = self._plan, self.report
@@ -158,8 +175,10 @@ class Run:
 
 
 async def run(cluster: Cluster, plan: Plan) -> Report:
+    cores = own_cores()
     one = Run(cluster, plan)
     try:
         return await one.run()
     finally:
+        pin(os.getpid(), cores)
         await one.close()
