@@ -30,7 +30,7 @@ class WriterConfig:
 
     batch_delay_s: float = 0.01  # seconds that the first event of a batch waits for others
     max_batch_points: int = 128  # points in one call; the server answers nobody else meanwhile
-    first_delay_s: float = 0.3  # seconds within which, by chance, it registers first: many workers may start at once
+    first_delay_s: float = 1.0  # seconds within which, by chance, it registers first: many workers may start at once
     busy_s: float = 0.01  # a call that takes longer has met a busy server
     pause_per_busy_s: float = 10.0  # seconds of pause for each second that such a call took
     max_pause_s: float = 0.3
