@@ -83,9 +83,19 @@ class Inbox:
     def __init__(self, key: LegKey) -> None:
         self.key = key
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._lost: dict[WorkerId, asyncio.Event] = {}
 
     def put(self, message: Message) -> None:
         self._messages.put_nowait(message)
+        if isinstance(message, WorkerLost):
+            self._lost_event(message.worker_id).set()
 
     async def get(self) -> Message:
         return await self._messages.get()
+
+    async def wait_lost(self, worker_id: WorkerId) -> None:
+        """Until this worker's loss was told, which may be before; its message stays to be taken."""
+        await self._lost_event(worker_id).wait()
+
+    def _lost_event(self, worker_id: WorkerId) -> asyncio.Event:
+        return self._lost.setdefault(worker_id, asyncio.Event())

@@ -129,9 +129,7 @@ class LegAttempt:
             self._decode = handle
             self._enter(Stage.RESERVING)
             try:
-                response: worker_pb2.ReserveResponse = await handle.decode_stub.Reserve(
-                    request, timeout=CONTROL_TIMEOUT_S
-                )
+                response = await self._reserved(handle, request)
             except grpc.aio.AioRpcError as call_error:
                 handle.attachment.close(self._inbox)
                 self._decode = None
@@ -150,6 +148,21 @@ class LegAttempt:
             self._answer.decode_cached_blocks = response.cached_blocks
             return response
         raise RefusedError(*(one.candidate.worker_id for one in self._plan.decode))
+
+    async def _reserved(self, handle: WorkerHandle, request: worker_pb2.ReserveRequest) -> worker_pb2.ReserveResponse:
+        """Raises AttemptLostError once the worker is lost: one that hangs would hold the call for all its time."""
+        worker_id = handle.info.worker_id
+        call = handle.decode_stub.Reserve(request, timeout=CONTROL_TIMEOUT_S)
+        answering: asyncio.Future[worker_pb2.ReserveResponse] = asyncio.ensure_future(call)
+        losing: asyncio.Future[None] = asyncio.create_task(self._inbox.wait_lost(worker_id))
+        try:
+            await asyncio.wait((answering, losing), return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return answering.result()
+            raise AttemptLostError(worker_id, f"worker {worker_id} is gone")
+        finally:
+            losing.cancel()
+            answering.cancel()
 
     @property
     def _map_after_s(self) -> float | None:

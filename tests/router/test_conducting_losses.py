@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ from common.errors import DeadlineExceededError, InvalidRequestError, Unavailabl
 from common.request import WorkerId
 from protos import worker_pb2
 from router.generation import RouteHint
+from router.leg_attempt import CONTROL_TIMEOUT_S
 from tests.support.conducting import HANDED_OVER, TIMEOUT_S, Scene, hand_over_to, token_ids
 from tests.support.scripted_worker import ScriptedWorker
 
@@ -45,6 +47,21 @@ async def test_a_retry_avoids_the_worker_that_was_lost(scene: Scene) -> None:
     assert token_ids(events) == [10, 11, 12]
     assert events[-1].route is not None
     assert (events[-1].route.decode_worker, events[-1].route.attempts) == ("decode-b", 2)
+
+
+async def test_a_worker_that_hangs_in_reserve_is_left_when_it_is_lost(scene: Scene) -> None:
+    scene.decode.reserve_hangs = True
+    scene.other_decode.num_refusals = 1_000_000
+    scene.prefill.on_submit = hand_over_to(scene.other_decode, 11, 12)
+    asking = asyncio.create_task(scene.ask())
+    while not scene.decode.num_hanging:
+        await asyncio.sleep(0.01)
+    scene.other_decode.num_refusals = 0
+    scene.decode.takes_streams = False
+    lost_s = time.monotonic()
+    scene.decode.drop_stream()
+    assert token_ids(await asking) == [10, 11, 12]
+    assert time.monotonic() - lost_s < CONTROL_TIMEOUT_S / 2
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ class ScriptedWorker(
         self.on_submit: Script = lambda worker, submit: None
         self.on_reserve: Callable[[worker_pb2.ReserveRequest], None] = lambda request: None  # may refuse
         self.num_refusals = 0
+        self.reserve_hangs = False
+        self.num_hanging = 0
         self.reserve_error: SlipstreamError | None = None  # raised once
         self.submits: list[worker_pb2.Submit] = []
         self.reserves: list[worker_pb2.ReserveRequest] = []
@@ -126,6 +128,9 @@ class ScriptedWorker(
             await asyncio.gather(reader, return_exceptions=True)
 
     async def Reserve(self, request: worker_pb2.ReserveRequest, context: object) -> worker_pb2.ReserveResponse:
+        if self.reserve_hangs:
+            self.num_hanging += 1
+            await asyncio.Event().wait()
         if self.reserve_error is not None:
             error, self.reserve_error = self.reserve_error, None
             raise error
