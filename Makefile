@@ -18,13 +18,16 @@ TRACE ?= ../shared/data/traces/mooncake_conversation.jsonl
 # Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
 ARGS ?=
 
-.PHONY: help install up test check format protos docs constraints exactness bench-index bench-routing bench-transfer soak client-gone overload chaos wheel clean
+.PHONY: help install native up test check format protos docs constraints exactness bench-cpu bench-index bench-routing bench-transfer soak client-gone overload chaos wheel clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
 		printf '  make %-12s %s\n' "$$target" "$$text"; done
 
-install: $(STAMP)  ## Make .venv with everything that serving, tests and checks need
+install: $(STAMP) native  ## Make .venv with everything that serving, tests and checks need
+
+native: $(STAMP)  ## Build the native CPU kernels again, where their sources changed (10 s)
+	@$(BIN)/python -m common.kernels.cpu.build
 
 # compat: a plain path entry, so that a script in the folder above finds the package and not the bare folder of its name
 $(STAMP): pyproject.toml $(CONSTRAINTS)
@@ -75,6 +78,9 @@ bench-routing: install  ## Replay policies on TRACE and on real processes, with 
 
 bench-transfer: install  ## Measure how KV blocks move, with a verdict (3 minutes on an idle machine)
 	$(BIN)/python -m benchmarks.transfer $(ARGS)
+
+bench-cpu: install  ## Measure the native CPU kernels beside torch and this machine's limits (3 minutes)
+	$(BIN)/python -m benchmarks.cpu_kernels $(ARGS)
 
 soak: install  ## 1,000 fake workers on one index for 10 minutes, with a verdict; ARGS="--seconds 120" for less
 	$(BIN)/python -m benchmarks.index_soak $(ARGS)

@@ -14,7 +14,7 @@ from common.address import check_address, is_wildcard
 from common.errors import ConfigError
 
 POLICIES = ("prefix_aware", "round_robin", "least_loaded", "power_of_two", "consistent_hash")
-ATTENTION_BACKENDS = ("auto", "torch")
+ATTENTION_BACKENDS = ("auto", "native", "torch")
 TRANSPORTS = ("shm", "island", "nixl", "grpc")
 CHECKSUMS = ("xxh3_64", "none")
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
@@ -98,7 +98,12 @@ class EngineConfig:
     )
     num_threads: int | None = setting(None, "CPU threads of a worker; default: as many as it has cores")
     device: str = setting("auto", "cpu, cuda or cuda:N; auto: cuda when there is one, else cpu")
-    attention_backend: str = setting("auto", "code that computes attention; auto: torch", choices=ATTENTION_BACKENDS)
+    attention_backend: str = setting(
+        "auto",
+        "code that computes attention, and on CPUs, native, whole decode steps; auto: native where it was built and "
+        "can serve the model, else torch",
+        choices=ATTENTION_BACKENDS,
+    )
 
     def __post_init__(self) -> None:
         if self.block_size not in BLOCK_SIZES:

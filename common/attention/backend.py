@@ -19,6 +19,11 @@ class AttentionBackend(Protocol):
 
     name: str
 
+    @property
+    def description(self) -> str:
+        """The name, and what else an operator should see of it."""
+        ...
+
     def plan(self, batch: ForwardBatch, cache: LayerKVCache, windows: Sequence[int | None]) -> Any:
         """What `attend` needs for this batch. `cache` is any layer's (all have the same strides); `windows` holds the
         distinct sliding windows of the model's layers, in tokens, None for full attention."""

@@ -66,6 +66,7 @@ class TorchAttention:
     """`AttentionBackend` for any device and dtype. Holds no state."""
 
     name = "torch"
+    description = "torch"
 
     def plan(self, batch: ForwardBatch, cache: LayerKVCache, windows: Sequence[int | None]) -> TorchAttentionPlan:
         block_size = cache.block_size

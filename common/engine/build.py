@@ -18,6 +18,7 @@ from common.kv.block_key import BlockKey, KeyRoot, root_key
 from common.kv.manager import KVCacheManager
 from common.model.free_memory import free_memory
 from common.model.loader import describe_model, load_model
+from common.model.weight_layout import WeightLayout
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +38,14 @@ class BuiltEngine:
     backend: str  # attention backend and device
 
 
-def build_engine(config: EngineConfig, *, hand_back_when_preempted: bool) -> BuiltEngine:
+def build_engine(
+    config: EngineConfig, *, hand_back_when_preempted: bool, layout: WeightLayout = WeightLayout.BOTH
+) -> BuiltEngine:
     """Loads the model and makes the pool.
 
     Raises ConfigError, UnsupportedModelError or InsufficientMemoryError, each with what to change.
     """
-    model = describe_model(config)
+    model = describe_model(config, layout)
     plan = plan_memory(
         config,
         MemoryNeeds(
@@ -55,7 +58,7 @@ def build_engine(config: EngineConfig, *, hand_back_when_preempted: bool) -> Bui
         ),
     )
     logger.info("%s", plan)
-    causal_lm = load_model(model, config.attention_backend)
+    causal_lm = load_model(model)
     kv_cache = KVCache(
         spec=model.spec, num_blocks=plan.num_blocks, device=model.device, num_host_blocks=plan.num_host_blocks
     )
@@ -89,5 +92,5 @@ def build_engine(config: EngineConfig, *, hand_back_when_preempted: bool) -> Bui
         max_model_len=model.max_model_len,
         vocab_size=model.architecture.vocab_size,
         eos_token_ids=eos_token_ids,
-        backend=f"{causal_lm.attention.name}, {model.device.type}",
+        backend=f"{causal_lm.attention.description}, {model.device.type}",
     )

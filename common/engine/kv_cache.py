@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from common.attention.layer_kv_cache import LayerKVCache
+from common.kernels.cpu.huge_pages import huge_buffer
 from common.kv.manager import BlockCopy
 from common.kv.spec import KVCacheSpec
 
@@ -86,5 +87,5 @@ class KVCache:
 
 def _zeros(num_blocks: int, bytes_per_block: int, device: torch.device) -> torch.Tensor:
     if device.type == "cpu":
-        return torch.from_numpy(np.zeros((num_blocks, bytes_per_block), dtype=np.uint8))
+        return huge_buffer(num_blocks * bytes_per_block).view(num_blocks, bytes_per_block)
     return torch.zeros((num_blocks, bytes_per_block), dtype=torch.uint8, device=device)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from common.attention.selection import select_attention_backend
+from common.attention.backend import AttentionBackend
+from common.attention.native_attention import NativeAttention
+from common.attention.selection import AttentionNeeds, select_attention_backend
 from common.checkpoint import resolve_model, served_name
 from common.config import DType, EngineConfig
 from common.errors import ConfigError
@@ -17,7 +19,9 @@ from common.model.architecture import ArchitectureConfig, read_eos_token_ids
 from common.model.causal_lm import CausalLM
 from common.model.checkpoint import Checkpoint
 from common.model.fingerprint import model_fingerprint
-from common.model.memory import activation_bytes
+from common.model.memory import activation_bytes, weight_bytes
+from common.model.native_decoder import NativeDecoder
+from common.model.weight_layout import WeightLayout
 from common.model.weights import load_weights
 
 logger = logging.getLogger(__name__)
@@ -38,18 +42,36 @@ class ModelDescription:
     max_model_len: int
     dtype: str
     device: torch.device
+    attention: AttentionBackend
+    layout: WeightLayout
     weight_bytes: int
     activation_bytes: int
 
 
-def describe_model(config: EngineConfig) -> ModelDescription:
-    """Raises ConfigError or UnsupportedModelError, with what to change."""
+def describe_model(config: EngineConfig, layout: WeightLayout = WeightLayout.BOTH) -> ModelDescription:
+    """Chooses the attention backend too, for memory depends on it.
+
+    Raises ConfigError or UnsupportedModelError, with what to change.
+    """
     folder = resolve_model(config.model)
     architecture = ArchitectureConfig.load(folder)
     checkpoint = Checkpoint.open(folder)
     dtype = checkpoint.dtype if config.dtype is DType.AUTO else config.dtype.value
     max_model_len = _select_max_model_len(config, architecture)
     itemsize = DTYPES[dtype].itemsize
+    device = _select_device(config.device)
+    attention = select_attention_backend(
+        config.attention_backend,
+        AttentionNeeds(
+            device=device,
+            dtype=DTYPES[dtype],
+            num_q_heads=architecture.num_q_heads,
+            num_kv_heads=architecture.num_kv_heads,
+            head_dim=architecture.head_dim,
+        ),
+    )
+    if not isinstance(attention, NativeAttention):
+        layout = WeightLayout.ROWS
     return ModelDescription(
         checkpoint=checkpoint,
         architecture=architecture,
@@ -59,23 +81,27 @@ def describe_model(config: EngineConfig) -> ModelDescription:
         eos_token_ids=read_eos_token_ids(folder),
         max_model_len=max_model_len,
         dtype=dtype,
-        device=_select_device(config.device),
-        weight_bytes=checkpoint.num_elements * itemsize,
+        device=device,
+        attention=attention,
+        layout=layout,
+        weight_bytes=weight_bytes(architecture, checkpoint.num_elements, itemsize, layout),
         activation_bytes=activation_bytes(config, architecture, max_model_len, itemsize),
     )
 
 
-def load_model(description: ModelDescription, attention_backend: str) -> CausalLM:
-    """Raises ConfigError for an unknown backend, UnsupportedModelError when the weights don't fit the config."""
+def load_model(description: ModelDescription) -> CausalLM:
+    """Raises UnsupportedModelError when the weights don't fit the config."""
     started_s = time.monotonic()
     model = CausalLM(
         description.architecture,
-        select_attention_backend(attention_backend, description.device),
+        description.attention,
         max_model_len=description.max_model_len,
         dtype=DTYPES[description.dtype],
         device=description.device,
     )
     load_weights(model, description.checkpoint)
+    if isinstance(description.attention, NativeAttention) and description.layout is not WeightLayout.ROWS:
+        model.decoder = NativeDecoder(model, description.attention.library, description.layout)
     logger.info(
         "loaded %s in %s on %s in %.1f s",
         description.served_name,

@@ -1,13 +1,35 @@
-"""What a step's tensors will need beside weights and KV cache, reckoned from the config before anything is loaded."""
+"""What weights and a step's tensors will need, reckoned from the config before anything is loaded."""
 
 from __future__ import annotations
 
 from common.attention.torch_attention import MAX_GATHERED_KEYS
 from common.config import EngineConfig
 from common.model.architecture import ArchitectureConfig
+from common.model.weight_layout import WeightLayout
 
 # Rows of logits that are alive at once: a copy in the model's dtype, one in float32, and the sampler's own.
 LOGITS_COPIES = 4
+
+
+def weight_bytes(architecture: ArchitectureConfig, num_elements: int, itemsize: int, layout: WeightLayout) -> int:
+    """Of a checkpoint of so many elements in a layout. Panels hold every matrix; a table of token embeddings stays."""
+    matrix_bytes = _matrix_elements(architecture) * itemsize
+    rows_bytes = num_elements * itemsize
+    match layout:
+        case WeightLayout.ROWS:
+            return rows_bytes
+        case WeightLayout.BOTH:
+            return rows_bytes + matrix_bytes
+        case WeightLayout.PANELS:
+            tied_bytes = architecture.vocab_size * architecture.hidden_size * itemsize
+            return rows_bytes + (tied_bytes if architecture.tie_word_embeddings else 0)
+
+
+def _matrix_elements(architecture: ArchitectureConfig) -> int:
+    hidden_size = architecture.hidden_size
+    num_heads = 2 * architecture.num_q_heads + 2 * architecture.num_kv_heads  # of queries and output, keys and values
+    layer = hidden_size * (num_heads * architecture.head_dim + 3 * architecture.intermediate_size)
+    return architecture.num_layers * layer + architecture.vocab_size * hidden_size
 
 
 def activation_bytes(config: EngineConfig, architecture: ArchitectureConfig, max_model_len: int, itemsize: int) -> int:

@@ -24,6 +24,7 @@ from common.errors import SlipstreamError
 from common.heap import freeze_loaded
 from common.index.tls_url import with_certificates
 from common.kv.ticket_table import TicketTable
+from common.model.weight_layout import WeightLayout
 from common.net.peer_role import PeerRole
 from common.net.server import GrpcServer
 from common.net.tls_folder import load_identity
@@ -45,6 +46,11 @@ from protos import admin_pb2_grpc, worker_pb2_grpc
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_S = 1.0
+WEIGHT_LAYOUTS = {
+    Role.PREFILL: WeightLayout.ROWS,
+    Role.DECODE: WeightLayout.PANELS,
+    Role.BOTH: WeightLayout.BOTH,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +144,9 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
 
 
 def _load(config: WorkerConfig) -> BuiltEngine:
-    built = build_engine(config.engine, hand_back_when_preempted=config.role is Role.DECODE)
+    built = build_engine(
+        config.engine, hand_back_when_preempted=config.role is Role.DECODE, layout=WEIGHT_LAYOUTS[config.role]
+    )
     warm_up(built.engine)
     freeze_loaded()
     return built

@@ -98,7 +98,11 @@ def test_an_empty_variable_counts_as_absent() -> None:
         ({"block_size": "7"}, "block_size", ["power of two from 8 to 256", "is 7", "flag --block-size"]),
         ({"block_size": "128"}, "index_stride", ["multiple of block_size 128", "is 64", "its default"]),
         ({"port": "70000"}, "port", ["0 to 65535", "flag --port"]),
-        ({"attention_backend": "flash"}, "attention_backend", ["one of auto, torch", "flag --attention-backend"]),
+        (
+            {"attention_backend": "flash"},
+            "attention_backend",
+            ["one of auto, native, torch", "flag --attention-backend"],
+        ),
         ({"device": "tpu"}, "device", ["auto, cpu, cuda or cuda:N", "flag --device"]),
         ({"kv_memory": "1PB"}, "kv_memory", ["TB", "'1PB'", "flag --kv-memory"]),
         ({"advertise": "b"}, "advertise", ["host:port", "flag --advertise"]),

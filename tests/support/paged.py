@@ -16,10 +16,19 @@ class PagedCache:
     """Block-major slabs, given out in a shuffled order. Slots hold NaN until they are written."""
 
     def __init__(
-        self, *, num_blocks: int, num_layers: int, num_kv_heads: int, block_size: int, head_dim: int, seed: int = 3
+        self,
+        *,
+        num_blocks: int,
+        num_layers: int,
+        num_kv_heads: int,
+        block_size: int,
+        head_dim: int,
+        dtype: torch.dtype = torch.float32,
+        seed: int = 3,
     ) -> None:
         # [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]
-        self.slabs = torch.full((num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim), torch.nan)
+        shape = (num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim)
+        self.slabs = torch.full(shape, torch.nan, dtype=dtype)
         self.block_size = block_size
         self._free = list(range(num_blocks))
         random.Random(seed).shuffle(self._free)

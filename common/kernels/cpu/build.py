@@ -1,0 +1,107 @@
+"""Builds the native library: `make native`, `python -m common.kernels.cpu.build`, and the hook in setup.py.
+
+Uses the standard library alone, for it runs where nothing is installed yet. Without a compiler there is no library, and
+everything works with torch's kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "csrc"
+LIBRARY_NAME = "libslipstream_cpu.so"
+COMPILERS = ("g++", "c++", "clang++")
+# No -march: what the build machine has is not what the library will run on. No -ffast-math: NaN must stay NaN.
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w")
+INSTRUCTION_SETS = {
+    "avx2": ("-mavx2", "-mfma"),
+    "avx512_bf16": ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16"),
+}
+KERNEL_SOURCES = ("linear.cpp", "attention.cpp", "decode_step.cpp", "limits.cpp", "table.cpp")
+NO_COMPILER = "no C++ compiler was found; install g++, or name one in CXX, then run `make native`"
+
+
+class BuildError(Exception):
+    """Says why there is no library, and what to do."""
+
+
+def source_digest() -> str:
+    """Changes with any source, and with how they are compiled."""
+    digest = hashlib.sha256(repr((FLAGS, INSTRUCTION_SETS, KERNEL_SOURCES)).encode())
+    for path in sorted(SOURCES.iterdir()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_current(library: Path) -> bool:
+    return library.exists() and f"source-digest:{source_digest()}".encode() in library.read_bytes()
+
+
+def build(folder: Path = HERE) -> Path:
+    """Compiles into the folder unless the library there is current. Raises BuildError."""
+    library = folder / LIBRARY_NAME
+    if is_current(library):
+        return library
+    compiler = find_compiler()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = Path(scratch)
+        list(pool.map(_run, [[compiler, *arguments] for arguments in _compilations(objects)]))
+        linked = objects / LIBRARY_NAME
+        _run([compiler, "-shared", "-o", str(linked), *map(str, sorted(objects.glob("*.o"))), "-lm"])
+        linked.replace(library)
+    return library
+
+
+def find_compiler() -> str:
+    """Raises BuildError where there is none, or no kernels for this kind of machine."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
+        raise BuildError(f"native kernels are for Linux on x86-64, not {sys.platform} on {platform.machine()}")
+    named = os.environ.get("CXX")
+    for name in (named,) if named else COMPILERS:
+        if shutil.which(name):
+            return name
+    raise BuildError(f"CXX names {named}, which was not found" if named else NO_COMPILER)
+
+
+def _compilations(objects: Path) -> list[list[str]]:
+    """The largest first, so that none is left alone at the end."""
+    commands = []
+    for source in KERNEL_SOURCES:
+        for isa, flags in INSTRUCTION_SETS.items():
+            target = objects / f"{Path(source).stem}.{isa}.o"
+            commands.append([*FLAGS, *flags, "-c", str(SOURCES / source), "-o", str(target)])
+    digest = f'-DSLIPSTREAM_SOURCE_DIGEST="{source_digest()}"'
+    commands.append([*FLAGS, digest, "-c", str(SOURCES / "library.cpp"), "-o", str(objects / "library.o")])
+    return commands
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{command[0]} failed: {done.stderr.strip()[-2000:]}")
+
+
+def main() -> int:
+    """The exit code is 0 also without a compiler: the library is a gain, not a need."""
+    if is_current(HERE / LIBRARY_NAME):
+        return 0
+    try:
+        sys.stdout.write(f"built {build()}\n")
+    except BuildError as error:
+        sys.stderr.write(f"no native kernels: {error}\n")
+        return 1 if "failed" in str(error) else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
