@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from setuptools import Command, setup
+from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 
@@ -61,25 +61,25 @@ class BuildNative(Command):
         return CPU_KERNELS if self.editable_mode else Path(self.build_lib) / CPU_KERNELS
 
 
-class PlatformWheel(bdist_wheel):
-    """For one platform where it holds the library, and for any Python, which calls it through ctypes."""
+class NativeDistribution(Distribution):
+    """Of one platform where the library will be built."""
 
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = not self._has_library()
-
-    def get_tag(self) -> tuple[str, str, str]:
-        python, abi, platform = super().get_tag()
-        return ("py3", "none", platform) if self._has_library() else (python, abi, platform)
-
-    def _has_library(self) -> bool:
+    def has_ext_modules(self) -> bool:
+        builder = load_builder()
         try:
-            load_builder().find_compiler()
-        except Exception:
+            builder.find_compiler()
+        except builder.BuildError:
             return False
         return True
 
 
+class AnyPythonWheel(bdist_wheel):
+    """The library is called through ctypes, so that any Python will do."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
 build.sub_commands.append(("build_native", None))
 
-setup(cmdclass={"build_native": BuildNative, "bdist_wheel": PlatformWheel})
+setup(distclass=NativeDistribution, cmdclass={"build_native": BuildNative, "bdist_wheel": AnyPythonWheel})

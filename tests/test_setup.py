@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -60,7 +61,8 @@ def has_compiler() -> bool:
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 def test_a_wheel_contains_the_library(checkout: Path) -> None:
     library = build.HERE / build.LIBRARY_NAME
-    target = checkout / "build/lib/common/kernels/cpu" / build.LIBRARY_NAME
+    folder = f"build/lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}/common/kernels/cpu"
+    target = checkout / folder / build.LIBRARY_NAME
     target.parent.mkdir(parents=True)
     if library.exists():
         shutil.copy(library, target)  # current: the build step leaves it

@@ -21,7 +21,7 @@ from common.model.checkpoint import Checkpoint
 from common.model.fingerprint import model_fingerprint
 from common.model.memory import activation_bytes, weight_bytes
 from common.model.native_decoder import NativeDecoder
-from common.model.weight_layout import WeightLayout
+from common.model.weight_layout import WeightLayout, best_layout
 from common.model.weights import load_weights
 
 logger = logging.getLogger(__name__)
@@ -70,8 +70,7 @@ def describe_model(config: EngineConfig, layout: WeightLayout = WeightLayout.BOT
             head_dim=architecture.head_dim,
         ),
     )
-    if not isinstance(attention, NativeAttention):
-        layout = WeightLayout.ROWS
+    layout = best_layout(layout, attention, DTYPES[dtype])
     return ModelDescription(
         checkpoint=checkpoint,
         architecture=architecture,

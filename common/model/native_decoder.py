@@ -1,7 +1,7 @@
 """Steps of a few tokens in one native call: the whole decoder, from token ids to the last norm.
 
-Keeps the weights in panels, the layout that few rows stream best. With many rows torch's matrix products are faster:
-then the model uses its own copy, or the panels layer by layer where a decode worker keeps nothing else.
+Keeps the weights in panels, the layout that few rows stream best. Steps of more tokens go layer by layer, where the
+model uses its own copy of the weights or, where panels are all that is kept, those.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from common.model.causal_lm import CausalLM, DecoderLayer
 from common.model.linear import Linear
 from common.model.weight_layout import WeightLayout
 
-MAX_ROWS = 64  # of a step; from about here on torch's products are faster
+# Tokens of a step. From about here on a prompt's keys are better laid out in tiles than read row by row.
+MAX_ROWS = 64
 
 
 class NativeDecoder:
@@ -34,7 +35,7 @@ class NativeDecoder:
     One thread at a time.
     """
 
-    def __init__(self, model: CausalLM, library: CpuLibrary, layout: WeightLayout = WeightLayout.BOTH) -> None:
+    def __init__(self, model: CausalLM, library: CpuLibrary, layout: WeightLayout) -> None:
         architecture = model.architecture
         self._library = library
         self._only_panels = layout is WeightLayout.PANELS

@@ -46,6 +46,7 @@ from protos import admin_pb2_grpc, worker_pb2_grpc
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_S = 1.0
+# Where no layout is the best for every step: a prefill worker's have many tokens, a decode worker's few.
 WEIGHT_LAYOUTS = {
     Role.PREFILL: WeightLayout.ROWS,
     Role.DECODE: WeightLayout.PANELS,

@@ -15,6 +15,7 @@ from common.model.architecture import ArchitectureConfig
 from common.model.causal_lm import CausalLM
 from common.model.checkpoint import Checkpoint
 from common.model.native_decoder import MAX_ROWS, NativeDecoder
+from common.model.weight_layout import WeightLayout
 from common.model.weights import load_weights
 from tests.support.models import FAMILIES, SIZES, save_model
 from tests.support.native import native_library
@@ -31,7 +32,12 @@ def library(request: pytest.FixtureRequest) -> CpuLibrary:
     return native_library(request.param)
 
 
-def load(folder: Path, library: CpuLibrary | None, dtype: torch.dtype = torch.float32) -> CausalLM:
+def load(
+    folder: Path,
+    library: CpuLibrary | None,
+    dtype: torch.dtype = torch.float32,
+    layout: WeightLayout = WeightLayout.BOTH,
+) -> CausalLM:
     """With the native kernels, or without."""
     architecture = ArchitectureConfig.load(folder)
     model = CausalLM(
@@ -43,7 +49,7 @@ def load(folder: Path, library: CpuLibrary | None, dtype: torch.dtype = torch.fl
     )
     load_weights(model, Checkpoint.open(folder))
     if library is not None:
-        model.decoder = NativeDecoder(model, library)
+        model.decoder = NativeDecoder(model, library, layout)
     return model
 
 
@@ -83,10 +89,14 @@ def greedy(model: CausalLM, block_size: int = 16) -> tuple[list[list[int]], torc
     return [sequence.token_ids for sequence in sequences], torch.stack(steps)
 
 
+@pytest.mark.parametrize("layout", [WeightLayout.PANELS, WeightLayout.BOTH])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_same_greedy_tokens_as_torch(tmp_path: Path, library: CpuLibrary, family: str) -> None:
+def test_the_same_greedy_tokens_as_torch(
+    tmp_path: Path, library: CpuLibrary, family: str, layout: WeightLayout
+) -> None:
+    """Prompts of 125 tokens together go layer by layer, the steps that follow in one call."""
     save_model(tmp_path, family)
-    tokens, logits = greedy(load(tmp_path, library))
+    tokens, logits = greedy(load(tmp_path, library, layout=layout))
     expected_tokens, expected_logits = greedy(load(tmp_path, None))
     assert tokens == expected_tokens
     torch.testing.assert_close(logits, expected_logits, atol=TOLERANCE, rtol=TOLERANCE)
@@ -136,3 +146,11 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path, library: CpuLibrar
         with torch.inference_mode():
             logits.append(model.logits(model(make_batch(cache, [(sequences[0], 9)]), cache)))
     assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
+
+
+def test_panels_alone_hold_each_weight_once(tmp_path: Path, library: CpuLibrary) -> None:
+    save_model(tmp_path, "llama")
+    both, panels = (load(tmp_path, library, layout=layout) for layout in (WeightLayout.BOTH, WeightLayout.PANELS))
+    kept = sum(parameter.numel() for parameter in panels.parameters())
+    vectors = sum(parameter.numel() for parameter in both.parameters() if parameter.ndim == 1)
+    assert kept == both.embedding.numel() + vectors

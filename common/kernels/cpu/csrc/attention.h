@@ -62,7 +62,8 @@ template <typename T, int GROUP> struct SplitAttention {
     alignas(64) Operand<T> query[GROUP][MAX_HEAD_DIM];
     alignas(64) float sums[GROUP][MAX_HEAD_DIM];
     alignas(64) Operand<T> weights[GROUP][LANES];
-    float maximum[GROUP], total[GROUP];
+    Vec maximum[GROUP];  // the same in every lane
+    Vec totals[GROUP];   // of the weights so far, lane by lane
     int64_t head_dim, padded_dim;
 
     template <typename Query> void start(const Query *heads, int64_t size) {
@@ -70,7 +71,7 @@ template <typename T, int GROUP> struct SplitAttention {
         for (int head = 0; head < GROUP; head++) {
             convert_row(heads + head * head_dim, head_dim, padded_dim, query[head]);
             for (int64_t d = 0; d < padded_dim; d += LANES) store(sums[head] + d, splat(0.0f));
-            maximum[head] = NO_SCORE, total[head] = 0.0f;
+            maximum[head] = splat(NO_SCORE), totals[head] = splat(0.0f);
         }
     }
 
@@ -94,68 +95,75 @@ template <typename T, int GROUP> struct SplitAttention {
         for (int64_t token = first; token < end; token += LANES) {
             int64_t *ahead = offsets[(slot + 2) % 3];
             look_ahead(ahead);
-            add_group(keys, values, offsets[slot], ahead[0] < 0 ? nullptr : ahead, begin - token, end - token, scale);
+            add_group(keys, values, offsets[slot], ahead[0] < 0 ? offsets[slot] : ahead, begin - token, end - token, scale);
             slot = (slot + 1) % 3;
         }
     }
 
     void add_group(const T *keys, const T *values, const int64_t *offsets, const int64_t *ahead, int64_t from,
                    int64_t to, float scale) {
-        const T *rows[LANES];
-        for (int lane = 0; lane < LANES; lane++) rows[lane] = keys + offsets[lane];
-        if (ahead) prefetch(keys, ahead), prefetch(values, ahead);
-        for (int head = 0; head < GROUP; head++) weigh(head, scores(head, rows), from, to, scale);
-        for (int lane = 0; lane < LANES; lane++) rows[lane] = values + offsets[lane];
+        const T *rows[LANES], *later[LANES];
+        for (int lane = 0; lane < LANES; lane++) rows[lane] = keys + offsets[lane], later[lane] = keys + ahead[lane];
+        const bool partial = from > 0 || to < LANES;
+        Vec score[GROUP];
+        for (int head = 0; head < GROUP; head++) {
+            score[head] = mul(head ? scores<false>(head, rows, later) : scores<true>(0, rows, later), splat(scale));
+            if (partial) score[head] = select_range(score[head], from, to, splat(NO_SCORE));
+        }
+        for (int head = 0; head < GROUP; head++)
+            if (any_greater(score[head], maximum[head])) raise_maximum(head, largest(score[head]));
+        for (int head = 0; head < GROUP; head++) {
+            Vec weight = exp(sub(score[head], maximum[head]));
+            if (partial) weight = select_range(weight, from, to, splat(0.0f));
+            totals[head] = add(totals[head], weight);
+            store(weights[head], weight);
+        }
+        for (int lane = 0; lane < LANES; lane++) rows[lane] = values + offsets[lane], later[lane] = values + ahead[lane];
         for (int64_t d = 0; d < head_dim; d += Chunk::SIZE) {
             Vec chunk[GROUP][Chunk::VECTORS];
             const int count = (int)smaller(head_dim - d, Chunk::SIZE);
             for (int head = 0; head < GROUP; head++)
                 for (int i = 0; i < Chunk::VECTORS; i++) chunk[head][i] = load(sums[head] + d + i * LANES);
 #pragma GCC unroll 16
-            for (int lane = 0; lane < LANES; lane += Chunk::TOKENS)
+            for (int lane = 0; lane < LANES; lane += Chunk::TOKENS) {
+                for (int token = lane; token < lane + Chunk::TOKENS; token++) prefetch(later[token], d);
                 Chunk::template accumulate<GROUP>(rows + lane, d, count, weights[0] + lane, chunk);
+            }
             for (int head = 0; head < GROUP; head++)
                 for (int i = 0; i < Chunk::VECTORS; i++) store(sums[head] + d + i * LANES, chunk[head][i]);
         }
     }
 
-    Vec scores(int head, const T *const *rows) const {
+    // Prefetches lie between the products: all at once they would fill what the core can have under way, and stall it.
+    template <bool PREFETCHES> Vec scores(int head, const T *const *rows, const T *const *later) const {
         Vec dots[LANES];
 #pragma GCC unroll 16
         for (int lane = 0; lane < LANES; lane++) dots[lane] = splat(0.0f);
         for (int64_t d = 0; d < head_dim; d += Chunk::SIZE) {
             const int count = (int)smaller(head_dim - d, Chunk::SIZE);
 #pragma GCC unroll 16
-            for (int lane = 0; lane < LANES; lane++)
+            for (int lane = 0; lane < LANES; lane++) {
+                if (PREFETCHES) prefetch(later[lane], d);
                 dots[lane] = Chunk::dot(dots[lane], query[head] + d, rows[lane] + d, count);
+            }
         }
         return sum_rows(dots);
     }
 
-    void weigh(int head, Vec dots, int64_t from, int64_t to, float scale) {
-        const Vec score = select_range(mul(dots, splat(scale)), from, to, splat(NO_SCORE));
-        const float highest = largest(score);
-        if (highest > maximum[head]) {
-            const float shrink = expf(maximum[head] - highest);
-            for (int64_t d = 0; d < padded_dim; d += LANES)
-                store(sums[head] + d, mul(load(sums[head] + d), splat(shrink)));
-            total[head] *= shrink, maximum[head] = highest;
-        }
-        const Vec weight = select_range(exp(sub(score, splat(maximum[head]))), from, to, splat(0.0f));
-        total[head] += sum(weight);
-        store(weights[head], weight);
+    void raise_maximum(int head, float highest) {
+        const Vec shrink = exp(sub(maximum[head], splat(highest)));
+        for (int64_t d = 0; d < padded_dim; d += LANES) store(sums[head] + d, mul(load(sums[head] + d), shrink));
+        totals[head] = mul(totals[head], shrink), maximum[head] = splat(highest);
     }
 
-    void prefetch(const T *from, const int64_t *offsets) const {
-        for (int lane = 0; lane < LANES; lane++)
-            for (int64_t d = 0; d < head_dim; d += 64 / (int64_t)sizeof(T))
-                _mm_prefetch((const char *)(from + offsets[lane] + d), _MM_HINT_T0);
+    static void prefetch(const T *row, int64_t d) {
+        if (d * (int64_t)sizeof(T) % 64 == 0) _mm_prefetch((const char *)(row + d), _MM_HINT_T0);
     }
 
     template <typename Out> void write(Out *output) {
         for (int head = 0; head < GROUP; head++) {
             order(head);
-            const float scale = 1.0f / total[head];
+            const float scale = 1.0f / sum(totals[head]);
             for (int64_t d = 0; d < head_dim; d += LANES) {
                 const Vec scaled = mul(load(sums[head] + d), splat(scale));
                 store_first(output + head * head_dim + d, scaled, (int)smaller(head_dim - d, LANES));
@@ -167,8 +175,8 @@ template <typename T, int GROUP> struct SplitAttention {
         for (int head = 0; head < GROUP; head++) {
             order(head);
             memcpy(partial + head * stride, sums[head], (size_t)head_dim * sizeof(float));
-            partial[head * stride + head_dim] = maximum[head];
-            partial[head * stride + head_dim + 1] = total[head];
+            partial[head * stride + head_dim] = largest(maximum[head]);
+            partial[head * stride + head_dim + 1] = sum(totals[head]);
         }
     }
 

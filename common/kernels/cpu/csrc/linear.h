@@ -7,6 +7,9 @@
 
 namespace ISA {
 
+// Rows that go together through all panels of a thread: their inputs stay in the second-level cache.
+constexpr int64_t ROW_BLOCK = 192;
+
 // Calls finish(row, panel's first column, sums) for each row and panel of this thread.
 template <typename T, typename Finish>
 static inline void multiply(
@@ -15,15 +18,17 @@ static inline void multiply(
 ) {
     const int64_t depth = round_up(weight.depth, DEPTH_UNIT);
     const int64_t num_panels = ceil_div(weight.num_outputs, columns_per_panel);
-    for (int64_t panel = team.first_of(num_panels); panel < team.end_of(num_panels); panel++) {
-        const T *from = (const T *)weight.panels + panel * depth * PANEL_COLUMNS;
-        const float *bias = weight.bias ? weight.bias + panel * PANEL_COLUMNS : nullptr;
-        multiply_rows<T>(input, stride, num_rows, from, depth, [&](int64_t row, Vec *sums) {
-            if (bias)
-                for (int side = 0; side < 2; side++) sums[side] = add(sums[side], load(bias + side * LANES));
-            finish(row, panel * columns_per_panel, sums);
-        });
-    }
+    for (int64_t first = 0; first < num_rows; first += ROW_BLOCK)
+        for (int64_t panel = team.first_of(num_panels); panel < team.end_of(num_panels); panel++) {
+            const T *from = (const T *)weight.panels + panel * depth * PANEL_COLUMNS;
+            const float *bias = weight.bias ? weight.bias + panel * PANEL_COLUMNS : nullptr;
+            const int64_t count = smaller(ROW_BLOCK, num_rows - first);
+            multiply_rows<T>(input + first * stride, stride, count, from, depth, [&](int64_t row, Vec *sums) {
+                if (bias)
+                    for (int side = 0; side < 2; side++) sums[side] = add(sums[side], load(bias + side * LANES));
+                finish(first + row, panel * columns_per_panel, sums);
+            });
+        }
 }
 
 template <typename Out> static inline void store_columns(Out *to, Vec v, int64_t count) {

@@ -39,6 +39,7 @@ static inline Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 static inline Vec round(Vec a) { return _mm512_roundscale_ps(a, 0); }
 static inline Vec scale_by_power(Vec a, Vec power) { return _mm512_scalef_ps(a, power); }
 static inline float sum(Vec a) { return _mm512_reduce_add_ps(a); }
+static inline bool any_greater(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
 static inline float largest(Vec a) { return _mm512_reduce_max_ps(a); }
 
 // `a` in lanes begin to end - 1, `other` in the rest. begin and end may lie outside the lanes.
