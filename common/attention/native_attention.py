@@ -7,6 +7,7 @@ tiles. One call per layer writes the keys and values and computes both.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import Array
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -33,6 +34,35 @@ class NativeAttentionPlan:
     requests: torch.Tensor  # [num_rows] int32
     chunks: tuple[AttentionChunk, ...]
 
+    @classmethod
+    def of(cls, batch: ForwardBatch) -> NativeAttentionPlan:
+        rows: list[int] = []
+        requests: list[int] = []
+        chunks = []
+        for request, (start, end) in enumerate(pairwise(batch.query_start_loc_cpu)):
+            if end - start < MIN_CHUNK_QUERIES:
+                rows += range(start, end)
+                requests += [request] * (end - start)
+            else:
+                chunks.append(AttentionChunk(start, end - start, batch.seq_lens_cpu[request], request))
+        return cls(
+            slots=batch.slot_mapping.contiguous(),
+            positions=batch.positions.contiguous(),
+            block_tables=batch.block_tables.contiguous(),
+            rows=torch.tensor(rows, dtype=torch.int32),
+            requests=torch.tensor(requests, dtype=torch.int32),
+            chunks=tuple(chunks),
+        )
+
+    @property
+    def row_struct(self) -> AttentionRows:
+        """Points into this object's tensors."""
+        return AttentionRows(len(self.rows), self.rows.data_ptr(), self.requests.data_ptr(), self.positions.data_ptr())
+
+    @property
+    def chunk_array(self) -> Array[AttentionChunk]:
+        return (AttentionChunk * len(self.chunks))(*self.chunks)
+
 
 class NativeAttention:
     """`AttentionBackend` for CPUs, float32 and bfloat16. One thread at a time: calls share the library's scratch."""
@@ -47,23 +77,7 @@ class NativeAttention:
         return f"{self.name} ({self.library.isa_name})"
 
     def plan(self, batch: ForwardBatch, cache: LayerKVCache, windows: Sequence[int | None]) -> NativeAttentionPlan:
-        rows: list[int] = []
-        requests: list[int] = []
-        chunks = []
-        for request, (start, end) in enumerate(pairwise(batch.query_start_loc_cpu)):
-            if end - start < MIN_CHUNK_QUERIES:
-                rows += range(start, end)
-                requests += [request] * (end - start)
-            else:
-                chunks.append(AttentionChunk(start, end - start, batch.seq_lens_cpu[request], request))
-        return NativeAttentionPlan(
-            slots=batch.slot_mapping.contiguous(),
-            positions=batch.positions.contiguous(),
-            block_tables=batch.block_tables.contiguous(),
-            rows=torch.tensor(rows, dtype=torch.int32),
-            requests=torch.tensor(requests, dtype=torch.int32),
-            chunks=tuple(chunks),
-        )
+        return NativeAttentionPlan.of(batch)
 
     def attend(
         self,
@@ -92,10 +106,8 @@ class NativeAttention:
             heads=HeadShape(num_q_heads, key.shape[1], head_dim),
             block_tables=plan.block_tables.data_ptr(),
             table_stride=plan.block_tables.shape[1],
-            rows=AttentionRows(
-                len(plan.rows), plan.rows.data_ptr(), plan.requests.data_ptr(), plan.positions.data_ptr()
-            ),
-            chunks=(AttentionChunk * len(plan.chunks))(*plan.chunks),
+            rows=plan.row_struct,
+            chunks=plan.chunk_array,
             num_chunks=len(plan.chunks),
             window=window or 0,
             scale=scale,

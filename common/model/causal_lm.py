@@ -5,7 +5,6 @@ Knows nothing of requests, blocks or sampling: a forward pass takes a `ForwardBa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -26,11 +25,9 @@ Rotary = tuple[torch.Tensor, torch.Tensor]  # cosine and signed sine, each [num_
 
 
 class FusedDecoder(Protocol):
-    """Computes steps of a few tokens faster than layer by layer. `native_decoder.py` has one for CPUs."""
+    """Computes the steps that it takes faster than layer by layer. `native_decoder.py` has one for CPUs."""
 
     def takes(self, num_rows: int) -> bool: ...
-
-    def takes_logits(self, num_rows: int) -> bool: ...
 
     def forward(self, batch: ForwardBatch, kv_cache: KVCacheLayers) -> torch.Tensor: ...
 
@@ -86,7 +83,7 @@ class CausalLM(nn.Module):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[num_rows, hidden_size] -> [num_rows, vocab_size] float32."""
-        if self.decoder is not None and self.decoder.takes_logits(hidden.shape[0]):
+        if self.decoder is not None and self.decoder.takes(hidden.shape[0]):
             return self.decoder.logits(hidden)
         return linear(hidden, self.lm_head).float()
 
@@ -176,10 +173,7 @@ class Mlp(nn.Module):
         bias = architecture.mlp_bias
         self.gate_up = Linear(hidden_size, 2 * intermediate_size, bias=bias, dtype=dtype, device=device)
         self.down = Linear(intermediate_size, hidden_size, bias=bias, dtype=dtype, device=device)
-        # the gate's product and what follows it in one, where another copy of its weight is used
-        self.gated: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[num_tokens, hidden_size] -> [num_tokens, hidden_size]."""
-        activated = silu_and_mul(self.gate_up(hidden)) if self.gated is None else self.gated(hidden)
-        return self.down(activated)  # type: ignore[no-any-return]
+        return self.down(silu_and_mul(self.gate_up(hidden)))  # type: ignore[no-any-return]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 from torch.nn.functional import linear
 
 
 class Linear(nn.Module):
-    """x @ weight.T + bias.
-
-    `product`, if any, computes the same from another copy of the weight, and `weight` may have been released.
-    """
+    """x @ weight.T + bias."""
 
     def __init__(
         self, in_features: int, out_features: int, *, bias: bool, dtype: torch.dtype, device: torch.device
@@ -21,11 +16,10 @@ class Linear(nn.Module):
         super().__init__()
         self.weight = empty_parameter(out_features, in_features, dtype=dtype, device=device)
         self.bias = empty_parameter(out_features, dtype=dtype, device=device) if bias else None
-        self.product: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[num_tokens, in_features] -> [num_tokens, out_features]."""
-        return linear(hidden, self.weight, self.bias) if self.product is None else self.product(hidden)
+        return linear(hidden, self.weight, self.bias)
 
 
 def empty_parameter(*shape: int, dtype: torch.dtype, device: torch.device) -> nn.Parameter:

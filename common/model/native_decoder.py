@@ -1,20 +1,19 @@
-"""Steps of a few tokens in one native call: the whole decoder, from token ids to the last norm.
+"""Steps in one native call: the whole decoder, from token ids to the last norm.
 
-Keeps the weights in panels, the layout that few rows stream best. Steps of more tokens go layer by layer, where the
-model uses its own copy of the weights or, where panels are all that is kept, those.
+Keeps the weights in panels, which steps of few tokens stream best. Where the model keeps its own copy too, it computes
+the steps of many tokens itself, layer by layer.
 """
 
 from __future__ import annotations
 
 import ctypes
-from functools import partial
-from itertools import pairwise
 
 import torch
 from torch import nn
 
 from common.attention.forward_batch import ForwardBatch
 from common.attention.layer_kv_cache import KVCacheLayers
+from common.attention.native_attention import NativeAttentionPlan
 from common.kernels.cpu import abi
 from common.kernels.cpu.huge_pages import HugeArena
 from common.kernels.cpu.library import CpuLibrary
@@ -25,8 +24,7 @@ from common.model.causal_lm import CausalLM, DecoderLayer
 from common.model.linear import Linear
 from common.model.weight_layout import WeightLayout
 
-# Tokens of a step. From about here on a prompt's keys are better laid out in tiles than read row by row.
-MAX_ROWS = 64
+MAX_ROWS = 64  # tokens of a step that panels serve better than rows, where there are both
 
 
 class NativeDecoder:
@@ -67,35 +65,28 @@ class NativeDecoder:
         self._bound: KVCacheLayers | None = None
 
     def takes(self, num_rows: int) -> bool:
-        return num_rows <= MAX_ROWS
-
-    def takes_logits(self, num_rows: int) -> bool:
         return self._only_panels or num_rows <= MAX_ROWS
 
     def forward(self, batch: ForwardBatch, kv_cache: KVCacheLayers) -> torch.Tensor:
         """As CausalLM's: [num_tokens, hidden_size]."""
         if self._bound is not kv_cache:
             self._bind(kv_cache)
-        num_tokens = batch.num_tokens
-        hidden = torch.empty(num_tokens, self._hidden_size, dtype=self._dtype)
-        lengths = [end - start for start, end in pairwise(batch.query_start_loc_cpu)]
-        requests = torch.arange(batch.num_requests, dtype=torch.int32)
-        if num_tokens != batch.num_requests:
-            requests = requests.repeat_interleave(torch.tensor(lengths))
-        token_ids, positions = batch.token_ids.contiguous(), batch.positions.contiguous()
-        slots, block_tables = batch.slot_mapping.contiguous(), batch.block_tables.contiguous()
-        call = abi.DecodeStepCall(
+        plan = NativeAttentionPlan.of(batch)
+        token_ids = batch.token_ids.contiguous()
+        hidden = torch.empty(batch.num_tokens, self._hidden_size, dtype=self._dtype)
+        call = abi.StepCall(
             decoder=ctypes.pointer(self._decoder),
-            num_rows=num_tokens,
+            num_rows=batch.num_tokens,
             token_ids=token_ids.data_ptr(),
-            positions=positions.data_ptr(),
-            slots=slots.data_ptr(),
-            requests=requests.data_ptr(),
-            block_tables=block_tables.data_ptr(),
-            table_stride=block_tables.shape[1],
+            slots=plan.slots.data_ptr(),
+            block_tables=plan.block_tables.data_ptr(),
+            table_stride=plan.block_tables.shape[1],
+            rows=plan.row_struct,
+            chunks=plan.chunk_array,
+            num_chunks=len(plan.chunks),
             hidden=hidden.data_ptr(),
         )
-        self._library.decode_step(self._dtype, call)
+        self._library.step(self._dtype, call)
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -114,18 +105,13 @@ class NativeDecoder:
         struct.qk_norm = None if attention.qk_norm is None else self._float(attention.qk_norm)
         struct.output = self._linear(attention.output)
         struct.mlp_norm = self._float(layer.mlp_norm)
-        gate_up = self._pack(mlp.gate_up.weight, mlp.gate_up.bias, silu_gate=True)
-        struct.gate_up = gate_up.matrix
-        if self._only_panels:
-            mlp.gated = partial(gate_up, self._library)
-            mlp.gate_up.weight = released(mlp.gate_up.weight)
+        struct.gate_up = self._linear(mlp.gate_up, silu_gate=True)
         struct.down = self._linear(mlp.down)
         struct.window = window or 0
 
-    def _linear(self, layer: Linear) -> abi.Matrix:
-        packed = self._pack(layer.weight, layer.bias)
+    def _linear(self, layer: Linear, *, silu_gate: bool = False) -> abi.Matrix:
+        packed = self._pack(layer.weight, layer.bias, silu_gate=silu_gate)
         if self._only_panels:
-            layer.product = partial(packed, self._library)
             layer.weight = released(layer.weight)
         return packed.matrix
 

@@ -106,16 +106,17 @@ class Decoder(ctypes.Structure):
     )
 
 
-class DecodeStepCall(ctypes.Structure):
+class StepCall(ctypes.Structure):
     _fields_ = (
         ("decoder", POINTER(Decoder)),
         ("num_rows", c_int64),
         ("token_ids", c_void_p),
-        ("positions", c_void_p),
         ("slots", c_void_p),
-        ("requests", c_void_p),
         ("block_tables", c_void_p),
         ("table_stride", c_int64),
+        ("rows", AttentionRows),
+        ("chunks", POINTER(AttentionChunk)),
+        ("num_chunks", c_int64),
         ("hidden", c_void_p),
         ("scratch", c_void_p),
     )

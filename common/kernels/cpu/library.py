@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_void_p
 from pathlib import Path
 
 import torch
 
-from common.kernels.cpu.abi import ABI_VERSION, DTYPES, ISA_NAMES, AttentionCall, DecodeStepCall, LinearCall
+from common.kernels.cpu.abi import ABI_VERSION, DTYPES, ISA_NAMES, AttentionCall, LinearCall, StepCall
 from common.kernels.cpu.build import HERE, LIBRARY_NAME, SOURCES, is_current
 
 # GCC's, LLVM's and Intel's OpenMP libraries; all offer the functions that are needed.
 OPENMP_NAMES = ("libgomp", "libomp", "libiomp5")
-
-logger = logging.getLogger(__name__)
 
 
 class NativeUnavailable(Exception):
@@ -60,12 +57,12 @@ class CpuLibrary:
         call.scratch = self._scratch_of(num_bytes)
         self._library.slipstream_attention(self.isa, code, num_threads, byref(call))
 
-    def decode_step(self, dtype: torch.dtype, call: DecodeStepCall) -> None:
+    def step(self, dtype: torch.dtype, call: StepCall) -> None:
         """Fills in the call's scratch."""
-        code = DTYPES[dtype]
-        num_bytes = self._library.slipstream_decode_step_scratch_bytes(self.isa, code, byref(call))
+        code, num_threads = DTYPES[dtype], torch.get_num_threads()
+        num_bytes = self._library.slipstream_step_scratch_bytes(self.isa, code, num_threads, byref(call))
         call.scratch = self._scratch_of(num_bytes)
-        self._library.slipstream_decode_step(self.isa, code, torch.get_num_threads(), byref(call))
+        self._library.slipstream_step(self.isa, code, num_threads, byref(call))
 
     def read_memory(self, buffer: torch.Tensor) -> None:
         """Reads it once, as fast as this machine can."""
@@ -89,7 +86,7 @@ def _open(path: Path) -> ctypes.CDLL:
             "the native library was not built; install a C++ compiler such as g++, then `make native`"
         )
     if SOURCES.exists() and not is_current(path):
-        logger.warning("%s is older than its sources: run `make native`", path.name)
+        raise NativeUnavailable(f"{path} was built from other sources than these; run `make native`")
     try:
         library = ctypes.CDLL(str(path))
         library.slipstream_abi_version.restype = c_int
@@ -131,8 +128,8 @@ def _declare(library: ctypes.CDLL) -> None:
         ("linear_scratch_bytes", c_int64, (c_int, c_int, c_int64, c_int64)),
         ("attention", None, (c_int, c_int, c_int, POINTER(AttentionCall))),
         ("attention_scratch_bytes", c_int64, (c_int, c_int, c_int, POINTER(AttentionCall))),
-        ("decode_step", None, (c_int, c_int, c_int, POINTER(DecodeStepCall))),
-        ("decode_step_scratch_bytes", c_int64, (c_int, c_int, POINTER(DecodeStepCall))),
+        ("step", None, (c_int, c_int, c_int, POINTER(StepCall))),
+        ("step_scratch_bytes", c_int64, (c_int, c_int, c_int, POINTER(StepCall))),
         ("read_memory", c_int64, (c_int, c_int, c_void_p, c_int64)),
         ("multiply_registers", c_int64, (c_int, c_int, c_int, c_int64)),
     ):

@@ -94,7 +94,7 @@ def greedy(model: CausalLM, block_size: int = 16) -> tuple[list[list[int]], torc
 def test_the_same_greedy_tokens_as_torch(
     tmp_path: Path, library: CpuLibrary, family: str, layout: WeightLayout
 ) -> None:
-    """Prompts of 125 tokens together go layer by layer, the steps that follow in one call."""
+    """With both layouts, prompts of 125 tokens together go layer by layer, the steps that follow in one call."""
     save_model(tmp_path, family)
     tokens, logits = greedy(load(tmp_path, library, layout=layout))
     expected_tokens, expected_logits = greedy(load(tmp_path, None))

@@ -107,15 +107,16 @@ struct Decoder {
     const struct DecoderLayer *layers;
 };
 
-struct DecodeStepCall {
+struct StepCall {
     const struct Decoder *decoder;
     int64_t num_rows;
     const int64_t *token_ids;
-    const int64_t *positions;
     const int64_t *slots;
-    const int32_t *requests;
     const int32_t *block_tables;
     int64_t table_stride;
+    struct AttentionRows rows;
+    const struct AttentionChunk *chunks;
+    int64_t num_chunks;
     void *hidden;   // [num_rows, hidden_size], normalised, in the model's dtype
-    void *scratch;  // decode_step_scratch_bytes
+    void *scratch;  // step_scratch_bytes
 };

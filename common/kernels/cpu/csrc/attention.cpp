@@ -14,7 +14,7 @@ struct AttentionScratch {
         for (int64_t i = 0; i < call.rows.count; i++)
             num_parts += num_splits(call.rows.positions[call.rows.rows ? call.rows.rows[i] : i]);
         for (int64_t i = 0; i < call.num_chunks; i++)
-            panels = larger(panels, chunk_panel_elements<T>(call.chunks[i], call.heads, call.window));
+            panels = larger(panels, chunk_panel_elements(call.chunks[i], call.heads, call.window));
         AttentionScratch at = {};
         at.first_split = round_up((1 + call.num_chunks) * (int64_t)sizeof(int64_t), 64);
         at.partials = at.first_split + round_up((call.rows.count + 1) * (int64_t)sizeof(int64_t), 64);
@@ -50,14 +50,12 @@ template <typename T> static void run(const Team &team, const AttentionCall &cal
         team.wait();
         merge_splits(team, plan, (T *)call.output, output_stride);
     }
-    ChunkRoom<T> &room = ((ChunkRoom<T> *)(scratch + at.rooms))[team.index];
-    for (int64_t i = 0; i < call.num_chunks; i++) {
-        const ChunkAttention<T> attention(call, call.chunks[i], (T *)(scratch + at.panels));
-        if (i) team.wait();  // until nobody reads the panels of the one before
-        attention.pack(team);
-        team.wait();
-        attention.attend(counters + 1 + i, room);
-    }
+    const ChunkInputs<T, T, T> inputs = {
+        call.cache, call.heads, call.block_tables, call.table_stride, call.window, call.scale, (const T *)call.query,
+        call.query_stride, (T *)call.output, output_stride, (T *)(scratch + at.panels),
+        (ChunkRoom<T> *)(scratch + at.rooms),
+    };
+    attend_chunks(team, inputs, call.chunks, call.num_chunks, counters + 1);
 }
 
 void attention_entry(const Team &team, DType dtype, const AttentionCall &call) {

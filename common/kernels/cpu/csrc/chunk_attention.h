@@ -40,7 +40,6 @@ static inline ChunkSizes chunk_sizes(const AttentionChunk &chunk, const HeadShap
     };
 }
 
-template <typename T>
 static inline int64_t chunk_panel_elements(const AttentionChunk &chunk, const HeadShape &heads, int64_t window) {
     const ChunkSizes sizes = chunk_sizes(chunk, heads, window);
     return heads.num_kv_heads * sizes.num_tiles * (sizes.key_elements + sizes.value_elements);
@@ -71,15 +70,30 @@ static void pack_values(const T *const *rows, int64_t head_dim, T *panels) {
     }
 }
 
-template <typename T> struct ChunkAttention {
-    const AttentionCall &call;
+// What the chunks of one layer share.
+template <typename T, typename Query, typename Out> struct ChunkInputs {
+    KvCache cache;
+    HeadShape heads;
+    const int32_t *block_tables;
+    int64_t table_stride, window;
+    float scale;
+    const Query *query;  // by row of the batch
+    int64_t query_stride;
+    Out *output;
+    int64_t output_stride;
+    T *panels;  // room for the largest chunk's
+    ChunkRoom<T> *rooms;  // one for each thread
+};
+
+template <typename T, typename Query, typename Out> struct ChunkAttention {
+    const ChunkInputs<T, Query, Out> &call;
     const AttentionChunk &chunk;
     ChunkSizes sizes;
     T *key_panels, *value_panels;
 
-    ChunkAttention(const AttentionCall &whole, const AttentionChunk &part, T *panels)
-        : call(whole), chunk(part), sizes(chunk_sizes(part, whole.heads, whole.window)), key_panels(panels),
-          value_panels(panels + whole.heads.num_kv_heads * sizes.num_tiles * sizes.key_elements) {}
+    ChunkAttention(const ChunkInputs<T, Query, Out> &whole, const AttentionChunk &part)
+        : call(whole), chunk(part), sizes(chunk_sizes(part, whole.heads, whole.window)), key_panels(whole.panels),
+          value_panels(whole.panels + whole.heads.num_kv_heads * sizes.num_tiles * sizes.key_elements) {}
 
     void pack(const Team &team) const {
         const int64_t count = call.heads.num_kv_heads * sizes.num_tiles;
@@ -125,7 +139,7 @@ template <typename T> struct ChunkAttention {
         const int64_t num_rows = num_queries * num_shared;
         for (int64_t row = 0; row < num_rows; row++) {
             const int64_t token = chunk.first_row + first_query + row / num_shared;
-            const T *from = (const T *)call.query + token * call.query_stride + (first_head + row % num_shared) * head_dim;
+            const Query *from = call.query + token * call.query_stride + (first_head + row % num_shared) * head_dim;
             convert_row(from, head_dim, depth, room.queries[row]);
             memset(room.sums[row], 0, (size_t)round_up(head_dim, PANEL_COLUMNS) * sizeof(float));
             room.maximum[row] = NO_SCORE, room.total[row] = 0.0f;
@@ -136,7 +150,7 @@ template <typename T> struct ChunkAttention {
             add_keys(kv_head, tile, position, num_queries, num_shared, room);
         for (int64_t row = 0; row < num_rows; row++) {
             const int64_t token = chunk.first_row + first_query + row / num_shared;
-            T *to = (T *)call.output + (token * call.heads.num_q_heads + first_head + row % num_shared) * head_dim;
+            Out *to = call.output + token * call.output_stride + (first_head + row % num_shared) * head_dim;
             const Vec scale = splat(1.0f / room.total[row]);
             for (int64_t d = 0; d < head_dim; d += LANES)
                 store_first(to + d, mul(load(room.sums[row] + d), scale), (int)smaller(LANES, head_dim - d));
@@ -193,5 +207,20 @@ template <typename T> struct ChunkAttention {
         room.total[row] += sum(total);
     }
 };
+
+// All chunks, one after the other, each with its own counter that starts at 0. The caller waits before and after.
+template <typename T, typename Query, typename Out>
+static void attend_chunks(
+    const Team &team, const ChunkInputs<T, Query, Out> &inputs, const AttentionChunk *chunks, int64_t num_chunks,
+    int64_t *counters
+) {
+    for (int64_t i = 0; i < num_chunks; i++) {
+        const ChunkAttention<T, Query, Out> attention(inputs, chunks[i]);
+        if (i) team.wait();  // until nobody reads the panels of the one before
+        attention.pack(team);
+        team.wait();
+        attention.attend(counters + i, inputs.rooms[team.index]);
+    }
+}
 
 }  // namespace ISA

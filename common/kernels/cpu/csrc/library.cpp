@@ -69,12 +69,12 @@ EXPORT int64_t slipstream_attention_scratch_bytes(int isa, int dtype, int num_th
     return kernels_of(isa).attention_scratch_bytes((DType)dtype, *call, num_threads);
 }
 
-EXPORT void slipstream_decode_step(int isa, int dtype, int num_threads, const DecodeStepCall *call) {
-    run_team(num_threads, [&](const Team &team) { kernels_of(isa).decode_step(team, (DType)dtype, *call); });
+EXPORT void slipstream_step(int isa, int dtype, int num_threads, const StepCall *call) {
+    run_team(num_threads, [&](const Team &team) { kernels_of(isa).step(team, (DType)dtype, *call); });
 }
 
-EXPORT int64_t slipstream_decode_step_scratch_bytes(int isa, int dtype, const DecodeStepCall *call) {
-    return kernels_of(isa).decode_step_scratch_bytes((DType)dtype, *call);
+EXPORT int64_t slipstream_step_scratch_bytes(int isa, int dtype, int num_threads, const StepCall *call) {
+    return kernels_of(isa).step_scratch_bytes((DType)dtype, *call, num_threads);
 }
 
 EXPORT int64_t slipstream_read_memory(int isa, int num_threads, const void *from, int64_t num_bytes) {
