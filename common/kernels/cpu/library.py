@@ -96,10 +96,16 @@ def _open(path: Path) -> ctypes.CDLL:
     if found != ABI_VERSION:
         raise NativeUnavailable(f"{path} speaks version {found} of its interface, not {ABI_VERSION}; run `make native`")
     _declare(library)
-    openmp = ctypes.CDLL(str(openmp_path()))
-    functions = (openmp.GOMP_parallel, openmp.omp_get_thread_num, openmp.omp_get_num_threads)
-    library.slipstream_use_openmp(*(ctypes.cast(function, c_void_p) for function in functions))
+    _hand_over_openmp(library, ctypes.CDLL(str(openmp_path())))
     return library
+
+
+def _hand_over_openmp(library: ctypes.CDLL, openmp: ctypes.CDLL) -> None:
+    try:
+        functions = (openmp.GOMP_parallel, openmp.omp_get_thread_num, openmp.omp_get_num_threads)
+    except AttributeError as error:
+        raise NativeUnavailable(f"torch's OpenMP library is of another kind ({error})") from error
+    library.slipstream_use_openmp(*(ctypes.cast(function, c_void_p) for function in functions))
 
 
 def openmp_path() -> Path:
