@@ -3,7 +3,8 @@
     python -m benchmarks.cpu_kernels [--threads 2] [--model demo]
 
 Every figure is the median of many runs, and native and torch take turns, so that both see the same other load. Limits
-are measured in the same run: "share" is the part of the memory bandwidth or of the bfloat16 product rate that was had.
+are measured in the same run: a share is the part of the memory bandwidth or of the bfloat16 product rate that was had.
+Prints a verdict last, and exits with 1 on a miss; its times are meant for two threads and the demo model.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +48,7 @@ class Limits:
     operations_per_s: float  # bfloat16, multiplications and additions
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--model", default="demo")
@@ -60,7 +62,9 @@ def main() -> None:
     )
     with torch.inference_mode():
         compare_linears(library, limits)
-        compare_steps(arguments.model, library, limits)
+        misses = compare_steps(arguments.model, library, limits)
+    print("\nmissed: " + "; ".join(misses) if misses else "\nmet: every target")
+    return 1 if misses else 0
 
 
 def measure_limits(library: CpuLibrary, num_threads: int) -> Limits:
@@ -104,7 +108,9 @@ def apply_torch(weights: list[torch.Tensor], hidden: torch.Tensor) -> None:
         torch.nn.functional.linear(hidden, weight)
 
 
-def compare_steps(name: str, library: CpuLibrary, limits: Limits) -> None:
+def compare_steps(name: str, library: CpuLibrary, limits: Limits) -> list[str]:
+    """The targets that were missed."""
+    misses = []
     native, plain = (
         load_model(
             describe_model(EngineConfig(model=name, dtype=DType.BFLOAT16, device="cpu", attention_backend=backend))
@@ -126,12 +132,32 @@ def compare_steps(name: str, library: CpuLibrary, limits: Limits) -> None:
                 lambda batch=batch: step(native, batch, cache), lambda batch=batch: step(plain, batch, cache)
             )
             read_bytes = weight_bytes + batch_size * context * description.spec.bytes_per_block // BLOCK_SIZE
+            share = read_bytes / native_s / limits.bytes_per_s
             target = f"{TARGETS_MS[batch_size]:.0f}" if context == CONTEXTS[0] else ""
+            if target and native_s * 1e3 > TARGETS_MS[batch_size]:
+                misses.append(f"a step of {batch_size} takes {native_s * 1e3:.1f} ms, not {target}")
+            if target and batch_size == 1 and share < LEAST_BANDWIDTH_SHARE:
+                misses.append(f"a step of 1 has {share:.0%} of the bandwidth, not {LEAST_BANDWIDTH_SHARE:.0%}")
             print(
                 f"  {context:4d} tokens x {batch_size:2d}   {native_s * 1e3:11.1f} {torch_s * 1e3:11.1f}"
-                f"   {torch_s / native_s:7.1f}   {read_bytes / native_s / limits.bytes_per_s:12.0%}   {target:>9}"
+                f"   {torch_s / native_s:7.1f}   {share:12.0%}   {target:>9}"
             )
     compare_attention(native, cache, limits, num_blocks)
+    compare_prompts(native, plain, cache, num_blocks)
+    return misses
+
+
+def compare_prompts(native: CausalLM, plain: CausalLM, cache: KVCache, num_blocks: int) -> None:
+    print("\nprompt               native tok/s   torch tok/s   times")
+    for context, num_queries in ((0, 256), (0, 1024), (1024, 1024)):
+        batch = chunk_batch(context, num_queries, num_blocks)
+        native_s, torch_s = take_turns(
+            lambda batch=batch: step(native, batch, cache), lambda batch=batch: step(plain, batch, cache), num_rounds=4
+        )
+        print(
+            f"  {num_queries:4d} after {context:4d}   {num_queries / native_s:13.0f}"
+            f" {num_queries / torch_s:13.0f} {torch_s / native_s:7.1f}"
+        )
 
 
 def step(model: CausalLM, batch: ForwardBatch, cache: KVCache) -> torch.Tensor:
@@ -232,4 +258,4 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
