@@ -95,7 +95,8 @@ template <typename T, int GROUP> struct SplitAttention {
         for (int64_t token = first; token < end; token += LANES) {
             int64_t *ahead = offsets[(slot + 2) % 3];
             look_ahead(ahead);
-            add_group(keys, values, offsets[slot], ahead[0] < 0 ? offsets[slot] : ahead, begin - token, end - token, scale);
+            const int64_t *later = ahead[0] < 0 ? offsets[slot] : ahead;
+            add_group(keys, values, offsets[slot], later, begin - token, end - token, scale);
             slot = (slot + 1) % 3;
         }
     }
@@ -118,7 +119,8 @@ template <typename T, int GROUP> struct SplitAttention {
             totals[head] = add(totals[head], weight);
             store(weights[head], weight);
         }
-        for (int lane = 0; lane < LANES; lane++) rows[lane] = values + offsets[lane], later[lane] = values + ahead[lane];
+        for (int lane = 0; lane < LANES; lane++)
+            rows[lane] = values + offsets[lane], later[lane] = values + ahead[lane];
         for (int64_t d = 0; d < head_dim; d += Chunk::SIZE) {
             Vec chunk[GROUP][Chunk::VECTORS];
             const int count = (int)smaller(head_dim - d, Chunk::SIZE);
@@ -272,7 +274,9 @@ static inline bool has_splits(const RowsPlan &plan) { return plan.first_split[pl
 
 // Writes keys and values of all tokens to their slots; rows are split among the threads.
 template <typename T>
-static inline void write_heads(const KvCache &cache, const HeadShape &heads, int64_t slot, const T *key, const T *value) {
+static inline void write_heads(
+    const KvCache &cache, const HeadShape &heads, int64_t slot, const T *key, const T *value
+) {
     const int64_t at = slot / cache.block_size * cache.block_stride + slot % cache.block_size * cache.token_stride;
     const size_t bytes = (size_t)heads.head_dim * sizeof(T);
     for (int64_t head = 0; head < heads.num_kv_heads; head++) {

@@ -52,7 +52,8 @@ static void pack_keys(const T *const *rows, int64_t head_dim, T *panels) {
     const int64_t padded = round_up(head_dim, DEPTH_UNIT);
     for (int column = 0; column < KEY_TILE; column++) {
         T *to = panels + column / PANEL_COLUMNS * padded * PANEL_COLUMNS + column % PANEL_COLUMNS * DEPTH;
-        for (int64_t d = 0; d < padded; d += DEPTH, to += PANEL_COLUMNS * DEPTH) memcpy(to, rows[column] + d, DEPTH * sizeof(T));
+        for (int64_t d = 0; d < padded; d += DEPTH, to += PANEL_COLUMNS * DEPTH)
+            memcpy(to, rows[column] + d, DEPTH * sizeof(T));
     }
 }
 

@@ -73,7 +73,8 @@ template <typename From, typename To>
 static inline void convert_row(const From *from, int64_t count, int64_t padded, To *to) {
     int64_t column = 0;
     for (; column + LANES <= count; column += LANES) store(to + column, load(from + column));
-    if (column < count) store_first(to + column, load_first(from + column, (int)(count - column)), (int)(count - column));
+    const int left = (int)(count - column);
+    if (left) store_first(to + column, load_first(from + column, left), left);
     for (column = count; column < padded; column++) put(to + column, 0.0f);
 }
 

@@ -11,7 +11,8 @@ template <typename T> static void run(const Team &team, const LinearCall &call) 
     for (int64_t row = team.first_of(call.num_rows); row < team.end_of(call.num_rows); row++)
         convert_row((const T *)call.input + row * call.input_stride, call.weight.depth, depth, input + row * depth);
     team.wait();
-    if (call.silu_gate) linear_silu<T>(team, input, depth, call.num_rows, call.weight, (T *)call.output, call.output_stride);
+    if (call.silu_gate)
+        linear_silu<T>(team, input, depth, call.num_rows, call.weight, (T *)call.output, call.output_stride);
     else if (call.float_output)
         linear<T>(team, input, depth, call.num_rows, call.weight, (float *)call.output, call.output_stride);
     else linear<T>(team, input, depth, call.num_rows, call.weight, (T *)call.output, call.output_stride);

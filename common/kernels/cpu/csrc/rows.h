@@ -19,7 +19,9 @@ static inline float inverse_root(const float *row, int64_t size, float epsilon) 
 
 // to = row / root mean square * weight; zeros from `size` to `padded`
 template <typename To>
-static inline void rms_norm(const float *row, const float *weight, int64_t size, int64_t padded, float epsilon, To *to) {
+static inline void rms_norm(
+    const float *row, const float *weight, int64_t size, int64_t padded, float epsilon, To *to
+) {
     const Vec scale = splat(inverse_root(row, size, epsilon));
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES) store(to + i, mul(mul(load(row + i), scale), load(weight + i)));

@@ -1,5 +1,6 @@
-// A whole step of a Llama-like decoder in one call: what lies between its matrices costs a small step more in separate
-// calls than the matrices do, and a large one several passes over memory. The residual stream stays float32 from the embedding to the last norm.
+// A whole step of a Llama-like decoder in one call. What lies between its matrices costs a small step more in separate
+// calls than the matrices do, and a large one several passes over memory. The residual stream stays float32 from the
+// embedding to the last norm.
 #include "attention.h"
 #include "chunk_attention.h"
 #include "entry_points.h"
@@ -8,7 +9,9 @@
 
 namespace ISA {
 
-static int64_t qkv_size(const HeadShape &heads) { return (heads.num_q_heads + 2 * heads.num_kv_heads) * heads.head_dim; }
+static int64_t qkv_size(const HeadShape &heads) {
+    return (heads.num_q_heads + 2 * heads.num_kv_heads) * heads.head_dim;
+}
 
 struct StepScratch {
     // byte offsets

@@ -13,7 +13,10 @@ extern const Kernels KERNELS = {
     step_scratch_bytes,
     read_memory,
     multiply_registers,
-    {2 * MAX_TILE_ROWS * PANEL_COLUMNS * PanelStep<float>::DEPTH, 2 * MAX_TILE_ROWS * PANEL_COLUMNS * PanelStep<bf16>::DEPTH},
+    {
+        2 * MAX_TILE_ROWS * PANEL_COLUMNS * PanelStep<float>::DEPTH,
+        2 * MAX_TILE_ROWS * PANEL_COLUMNS * PanelStep<bf16>::DEPTH,
+    },
 };
 
 }  // namespace ISA

@@ -121,7 +121,9 @@ template <> struct PanelStep<float> {
 template <typename T> struct RowChunk {
     static constexpr int SIZE = 8, VECTORS = 1, TOKENS = 1;
 
-    static inline Vec dot(Vec total, const float *query, const T *key, int) { return fma(load(query), load(key), total); }
+    static inline Vec dot(Vec total, const float *query, const T *key, int) {
+        return fma(load(query), load(key), total);
+    }
     template <int GROUP>
     static inline void accumulate(
         const T *const *values, int64_t offset, int, const float *weights, Vec (*sums)[VECTORS]
