@@ -93,7 +93,7 @@ class WorkerHandle:
         if info.incarnation != self.info.incarnation:
             # It came back under its old address, with an empty cache and nothing to do.
             self.account = self._open_account(info)
-            self.answers = True
+        self.answers = True  # a probe that failed for want of a stream says nothing of the worker
         self.account.info = info
         self.account.available = True
         self.account.doubtful = False

@@ -14,6 +14,8 @@ from benchmarks.chaos.stream import Stream
 from benchmarks.chaos.workload import Shape
 from router.generation import RouteHint
 
+# Until a blocker's step has begun: it takes several times as long.
+BLOCKED_S = 0.1
 OFFER_TIMEOUT_S = 0.6
 POLL_INTERVAL_S = 0.004
 NUM_FILLERS = 12
@@ -61,6 +63,7 @@ class Placement:
         for decode_worker in self._fleet.decode_workers:
             # One step as long as its prompt: until its end nobody is granted anything.
             self._ask(Shape.BLOCKER, 1, route=RouteHint(decode_worker=decode_worker, decode_only=True))
+        await asyncio.sleep(BLOCKED_S)
         self._ask(Shape.SHORT)
         await self._until_seen(is_time, timeout_s=OFFER_TIMEOUT_S)
 

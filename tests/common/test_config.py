@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.attention.selection import BACKENDS
+from common.attention.native_attention import NativeAttention
+from common.attention.torch_attention import TorchAttention
 from common.config import ATTENTION_BACKENDS, POLICIES, IndexConfig, RouterConfig, WorkerConfig, parse_bytes
 from common.errors import ConfigError
 from router.policy import POLICY_NAMES
@@ -12,7 +13,7 @@ INDEX = IndexConfig(index_url="redis://a:1")
 
 def test_the_choices_are_what_is_built() -> None:
     assert POLICIES == POLICY_NAMES
-    assert ("auto", *BACKENDS) == ATTENTION_BACKENDS
+    assert ("auto", NativeAttention.name, TorchAttention.name) == ATTENTION_BACKENDS
 
 
 @pytest.mark.parametrize(
