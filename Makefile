@@ -15,10 +15,12 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 PIP_ARGS ?=
 # The Mooncake conversation trace; docs/simulator.md says where it is published
 TRACE ?= ../shared/data/traces/mooncake_conversation.jsonl
+# Lengths of real chat requests: the Azure trace of 2023
+LENGTHS ?= ../shared/data/traces/azure_conv_2023.csv
 # Arguments for `slipstream up`, such as ARGS="--prefill 2 --decode 2"
 ARGS ?=
 
-.PHONY: help install native up test check format protos docs constraints exactness bench-cpu bench-index bench-routing bench-transfer soak client-gone overload chaos wheel clean
+.PHONY: help install native up test check format protos docs constraints exactness bench bench-peers accuracy bench-cpu bench-index bench-routing bench-transfer soak client-gone overload chaos wheel clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -68,6 +70,16 @@ constraints: install  ## Pin what is installed now in the constraints file
 
 exactness: install  ## Compare with transformers token by token (most of an hour on two cores)
 	$(BIN)/python -m benchmarks.exactness $(ARGS)
+
+bench: install  ## How fast this engine is, beside the machine's own limits (3 minutes); flags in ARGS
+	$(BIN)/python -m benchmarks.speed $(ARGS)
+
+bench-peers: install  ## The same beside its peers, into benchmarks/RESULTS.md (an hour, and as long to make them)
+	$(BIN)/python -m benchmarks.speed --engines all --workloads all --repeats 3 --trace $(LENGTHS) \
+		--write benchmarks/RESULTS.md $(ARGS)
+
+accuracy: install  ## Compare bf16 with float32 and with transformers' bf16, with a verdict (3 minutes)
+	$(BIN)/python -m benchmarks.speed.accuracy $(ARGS)
 
 bench-index: install  ## Measure the prefix index, with a verdict (half a minute)
 	$(BIN)/python -m benchmarks.index_cost $(ARGS)

@@ -1,0 +1,1 @@
+"""Servers as contenders, and the load that they are put under."""
