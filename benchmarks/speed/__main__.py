@@ -12,8 +12,9 @@ from benchmarks.speed.comparison import Comparison
 from benchmarks.speed.contenders import OURS, PEERS, make_contender
 from benchmarks.speed.model_size import model_size
 from benchmarks.speed.prompts import Prompts
-from benchmarks.speed.results import Results, read_results
+from benchmarks.speed.results import ModelSize, Results, read_results
 from benchmarks.speed.results_file import write_results_file
+from benchmarks.speed.served.footprint import Footprint
 from benchmarks.speed.served.goodput import Goodput
 from benchmarks.speed.served.interference import Interference
 from benchmarks.speed.served.router_cost import RouterCost
@@ -26,18 +27,20 @@ from common.config import DType
 QUICK = "a,b1,b8,b32,c1024,c2048,d,e,router"
 TRACE = "../shared/data/traces/azure_conv_2023.csv"
 MAKE_TIMEOUT_S = 3600.0
+MIB = 2**20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     model = resolve_model(options.model)
-    known = all_workloads(options.trace)
+    size = model_size(model)
+    known = all_workloads(options.trace, size)
     workloads = [one for one in known if one.name in options.workloads.split(",") or options.workloads == "all"]
-    results = Results(model=model_size(model))
+    results = Results(model=size)
     for path in options.merge:
         results.take_in(read_results(path))
     if options.engines:
-        new = Results(model=results.model)
+        new = Results(model=size)
         _compare(options, model, workloads, new)
         results.take_in(new)
     print("\n".join(limit_lines(results)))
@@ -45,16 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(aligned(verdicts(results))))
     for name, why in results.missing.items():
         print(f"{name} is not there: {why}")
-    if options.json:
-        options.json.write_text(results.to_json(), encoding="utf-8")
+    _keep(options.json, results)
     if options.write:
         write_results_file(options.write, results, known)
     return _verdict(results)
 
 
-def all_workloads(trace: Path) -> list[Workload]:
+def all_workloads(trace: Path, size: ModelSize) -> list[Workload]:
+    """Workload i is left out where its trace is not there."""
     goodput = [Goodput(trace=trace)] if trace.exists() else []
-    return [*BATCH_WORKLOADS, Interference(), *goodput, RouterCost()]
+    footprint = Footprint(weight_mib=size.weight_bytes / MIB)
+    return [*BATCH_WORKLOADS, Interference(), *goodput, RouterCost(), footprint]
 
 
 def _compare(options: argparse.Namespace, model: Path, workloads: Sequence[Workload], results: Results) -> None:
@@ -70,7 +74,21 @@ def _compare(options: argparse.Namespace, model: Path, workloads: Sequence[Workl
         )
         for name in names
     ]
-    Comparison(contenders, workloads, Prompts(model), results, num_threads=num_threads, repeats=options.repeats).run()
+    Comparison(
+        contenders,
+        workloads,
+        Prompts(model),
+        results,
+        num_threads=num_threads,
+        repeats=options.repeats,
+        keep=lambda new: _keep(options.json, new),
+    ).run()
+
+
+def _keep(path: Path | None, results: Results) -> None:
+    """A run that is stopped leaves what it has measured."""
+    if path is not None:
+        path.write_text(results.to_json(), encoding="utf-8")
 
 
 def _verdict(results: Results) -> int:

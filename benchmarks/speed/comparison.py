@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.speed.contender import Contender
@@ -32,13 +32,16 @@ class Comparison:
         *,
         num_threads: int,
         repeats: int,
+        keep: Callable[[Results], None] = lambda results: None,
     ) -> None:
+        """`keep` is called after each workload."""
         self._contenders = contenders
         self._workloads = workloads
         self._prompts = prompts
         self._results = results
         self._num_threads = num_threads
         self._repeats = repeats
+        self._keep = keep
 
     def run(self) -> None:
         """Limits are measured before and after: an idle machine gives the same ones."""
@@ -46,6 +49,7 @@ class Comparison:
         with self._started() as contenders:
             for workload in self._workloads:
                 self._compare(workload, [one for one in contenders if workload.runs_on(one)])
+                self._keep(self._results)
         self._results.limits.append(measure_limits(self._num_threads))
 
     @contextmanager

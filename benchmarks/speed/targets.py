@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.speed.contenders import BOTH, IN_PROCESS, SPLIT, VLLM_NAME
 from benchmarks.speed.results import Results
-from benchmarks.speed.served.goodput import share_name
+from benchmarks.speed.served.goodput import RATES, share_name
 from benchmarks.speed.workload import BATCH_WORKLOADS, BatchWorkload
 
 OTHERS_FACTOR = 1.1
@@ -16,7 +16,9 @@ VLLM_FACTORS = {"b1": 1.8, "b8": 1.5, "b32": 1.3}
 MIN_MEMORY_SHARE = 0.75
 MIN_GEMM_SHARE = 0.85
 MIN_SERVED_SHARE = 0.9
-RATES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+MAX_EXCESS_MIB = 400.0
+MAX_READY_S = 8.0
+MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Judged:
 def judge(results: Results) -> list[Judged]:
     """The targets for which there are numbers."""
     parts: tuple[Callable[[Results], Iterator[Judged]], ...] = (
-        _against_peers, _against_vllm, _served, _interference, _goodput, _router, _limits, _serving_cost,
+        _against_peers, _against_vllm, _served, _interference, _goodput, _router, _limits, _serving_cost, _footprint,
     )  # fmt: skip
     return [one for part in parts for one in part(results)]
 
@@ -146,3 +148,17 @@ def _serving_cost(results: Results) -> Iterator[Judged]:
         if served is not None and direct is not None:
             about = f"{name}: {BOTH} in parts of in-process output tokens/s, {num_streams} streams"
             yield Judged(about=about, found=served / direct, wanted=MIN_SERVED_SHARE, at_least=True)
+
+
+def _footprint(results: Results) -> Iterator[Judged]:
+    body_mib = 2 * results.model.num_linear_parameters / MIB
+    for ours in (BOTH, SPLIT):
+        ready_s, excess_mib = (results.median("memory", ours, measure) for measure in ("ready_s", "excess_mib"))
+        if ready_s is not None:
+            about = f"memory: {ours}, seconds until ready"
+            yield Judged(about=about, found=ready_s, wanted=MAX_READY_S, at_least=False)
+        if excess_mib is not None:
+            # Who prefills and decodes may hold its layers in two layouts.
+            wanted = MAX_EXCESS_MIB + (body_mib if ours == BOTH else 0.0)
+            about = f"memory: {ours}, MiB beside weights and KV pool"
+            yield Judged(about=about, found=excess_mib, wanted=wanted, at_least=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ class OneTokenEachStep:
         self.left[number] = request.max_tokens
         self.most = max(self.most, len(self.left))
 
-    def step(self) -> list[tuple[int, int]]:
+    def step(self) -> Iterable[tuple[int, int]]:
         stepped = [(number, 1) for number in self.left]
         self.left = {number: left - 1 for number, left in self.left.items() if left > 1}
         return stepped
@@ -39,6 +41,16 @@ def test_a_stepped_engine_gets_its_requests_at_once_or_some_at_a_time(concurrenc
     engine = OneTokenEachStep()
     answers = run_stepped(engine, [make_request(max_tokens=3)] * 5, concurrency)
     assert [len(one.times_s) for one in answers] == [3] * 5 and engine.most == most
+
+
+def test_a_step_is_timed_when_it_has_been_computed() -> None:
+    class Lazy(OneTokenEachStep):
+        def step(self) -> Iterator[tuple[int, int]]:
+            time.sleep(0.01)
+            yield from super().step()
+
+    (answer,) = run_stepped(Lazy(), [make_request(max_tokens=1)], None)
+    assert answer.ttft_s >= 0.01
 
 
 @pytest.mark.parametrize("name", ["ours", "transformers"])

@@ -28,7 +28,7 @@ def run_stepped(engine: SteppedEngine, requests: Sequence[Request], concurrency:
         while len(sent_s) < min(len(requests), num_ended + limit):
             sent_s.append(time.perf_counter() - began_s)
             engine.submit(len(sent_s) - 1, requests[len(sent_s) - 1])
-        steps = engine.step()
+        steps = list(engine.step())  # a generator computes only when it is read
         now_s = time.perf_counter() - began_s
         for number, num_tokens in steps:
             times_s[number] += [now_s] * num_tokens

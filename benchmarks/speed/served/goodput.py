@@ -22,6 +22,7 @@ from benchmarks.speed.served.target import ServedContender, StreamTarget, timed
 MAX_TTFT_S = 1.0
 MAX_GAP_S = 0.1
 GOOD_SHARE = 0.9
+RATES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # requests/s
 HOPELESS_SHARE = 0.5  # higher rates are not tried
 PATIENCE_S = 20.0  # for what is under way when a rate's time is over; what takes longer is not good
 
@@ -35,7 +36,7 @@ class Arrival:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
     trace: Path
-    rates: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # requests/s
+    rates: tuple[float, ...] = RATES
     phase_s: float = 20.0
     name: str = "i"
     about: str = "goodput: Azure's lengths / 4, Poisson, rising rate; TTFT 1 s, p95 between tokens 100 ms"

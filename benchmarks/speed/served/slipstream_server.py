@@ -20,8 +20,8 @@ from slipstream.async_client import AsyncClient
 from slipstream.cluster_config import ClusterConfig
 from slipstream.launcher import Cluster, ClusterEvent
 
-KV_MEMORY = "2GiB"
 MIB = 2**20
+KV_MIB = 1024  # of each worker
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class SlipstreamServer:
 
 def cluster_config(model: Path, *, both: bool, dtype: DType = DType.BFLOAT16) -> ClusterConfig:
     """As `slipstream up` starts it, on free ports; probes off, for an idle contender must not compute."""
-    engine = EngineConfig(model=str(model), dtype=dtype, kv_memory=KV_MEMORY)
+    engine = EngineConfig(model=str(model), dtype=dtype, kv_memory=f"{KV_MIB}MiB")
     return ClusterConfig(
         engine=engine, role=Role.BOTH if both else None, grpc_port=0, http_port=0, probe_interval_s=0.0
     )
