@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from benchmarks.speed.contender import Contender
+from benchmarks.speed.contender import Contender, ContenderError
 from benchmarks.speed.limits import measure_limits
-from benchmarks.speed.peer_environment import PeerMissingError
+from benchmarks.speed.other_load import MAX_OTHER_CORES, OtherLoad
 from benchmarks.speed.prompts import Prompts
-from benchmarks.speed.results import Results, Taker
+from benchmarks.speed.results import OTHER_CORES, Results, Taker
 from benchmarks.speed.served.sse import HttpStatusError
 from benchmarks.speed.workload import Workload
 from common.errors import SlipstreamError
@@ -62,7 +62,7 @@ class Comparison:
                 began_s = time.monotonic()
                 try:
                     contender.start()
-                except PeerMissingError as error:
+                except (ContenderError, SlipstreamError, OSError) as error:
                     self._results.missing[contender.name] = str(error)
                     _tell(f"{contender.name}: not there: {error}")
                     contender.close()
@@ -80,18 +80,24 @@ class Comparison:
             for contender in list(contenders):
                 began_s = time.monotonic()
                 try:
-                    run = workload.measure(contender, self._prompts, repeat)
-                except (PeerMissingError, HttpStatusError, SlipstreamError, ValueError, OSError) as error:
+                    self._measure(workload, contender, repeat)
+                except (ContenderError, HttpStatusError, SlipstreamError, ValueError, OSError) as error:
                     self._results.add_fault(workload.name, contender.name, str(error))
                     _tell(f"{workload.name} {contender.name}: {error}")
                     contenders.remove(contender)
                     continue
-                took_s = time.monotonic() - began_s
-                self._results.add(workload.name, contender.name, run)
-                told = ", ".join(f"{name} {value:.4g}" for name, value in run.items())
-                _tell(f"{workload.name} {contender.name}: {told} ({took_s:.1f} s)")
-                if took_s > MAX_REPEATED_S:
+                if time.monotonic() - began_s > MAX_REPEATED_S:
                     contenders.remove(contender)
+
+    def _measure(self, workload: Workload, contender: Contender, repeat: int) -> None:
+        """One run; a disturbed one is kept, but counts only where there is no other."""
+        began_s, others = time.monotonic(), OtherLoad()
+        run = workload.measure(contender, self._prompts, repeat)
+        took_s, other_cores = time.monotonic() - began_s, others.cores()
+        self._results.add(workload.name, contender.name, {**run, OTHER_CORES: other_cores})
+        told = ", ".join(f"{name} {value:.4g}" for name, value in run.items())
+        disturbed = f"; DISTURBED: others used {other_cores:.2f} cores" if other_cores > MAX_OTHER_CORES else ""
+        _tell(f"{workload.name} {contender.name}: {told} ({took_s:.1f} s{disturbed})")
 
 
 def _taker(contender: Contender) -> Taker:

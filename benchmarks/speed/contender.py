@@ -8,6 +8,10 @@ from typing import Protocol
 from benchmarks.speed.request import Answer, Request
 
 
+class ContenderError(Exception):
+    """A contender can't be had on this machine, or has failed; the message says why."""
+
+
 class Contender(Protocol):
     """Started once, then idle between runs: only one contender computes at a time."""
 
@@ -21,7 +25,7 @@ class Contender(Protocol):
     def version(self) -> str: ...
 
     def start(self) -> None:
-        """Returns when it is warm. Raises PeerMissingError when it can't be had here."""
+        """Returns when it is warm. Raises ContenderError when it can't be had here."""
         ...
 
     def run(self, requests: Sequence[Request], concurrency: int | None) -> list[Answer]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.peer_environment import PeerEnvironment, PeerMissingError
+from benchmarks.speed.contender import ContenderError
+from benchmarks.speed.peer_environment import PeerEnvironment
 from benchmarks.speed.process_log import ProcessLog
 from benchmarks.speed.request import Answer, Request
 from slipstream.cores import WORKER_ENVIRONMENT
@@ -92,7 +93,7 @@ class EngineProcess:
         self._process = None
 
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises PeerMissingError when the engine refuses or has ended."""
+        """Raises ContenderError when the engine refuses or has ended."""
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
         try:
             print(json.dumps(message), file=self._process.stdin, flush=True)
@@ -104,5 +105,5 @@ class EngineProcess:
             json.loads(line) if line else {"error": f"it has ended; its last words:\n{self._log.tail()}"}
         )
         if "error" in told:
-            raise PeerMissingError(f"{self.name}: {told['error']}")
+            raise ContenderError(f"{self.name}: {told['error']}")
         return told

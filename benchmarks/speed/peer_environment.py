@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.speed.contender import ContenderError
 from common.checkpoint.cache import cache_folder
 
 STAMP_NAME = "made.txt"
 MAX_TOLD_CHARACTERS = 400
-
-
-class PeerMissingError(Exception):
-    """A peer can't be had on this machine; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ class PeerEnvironment:
         return self._stamp.is_file() and self._stamp.read_text(encoding="utf-8") == self._recipe
 
     def make(self, timeout_s: float) -> None:
-        """Of no effect when it is there. Raises PeerMissingError. Goes on where a run that was stopped left off."""
+        """Of no effect when it is there. Raises ContenderError. Goes on where a run that was stopped left off."""
         if self.is_made:
             return
         print(f"making {self.folder}: {' '.join(self.packages)}", file=sys.stderr)
@@ -74,7 +71,7 @@ class PeerEnvironment:
                 command, capture_output=True, text=True, check=False, timeout=timeout_s, env=environment
             )
         except subprocess.TimeoutExpired:
-            raise PeerMissingError(f"{' '.join(command[:5])} took more than {timeout_s:g} s") from None
+            raise ContenderError(f"{' '.join(command[:5])} took more than {timeout_s:g} s") from None
         if done.returncode:
             told = (done.stderr.strip() or done.stdout.strip())[-MAX_TOLD_CHARACTERS:]
-            raise PeerMissingError(f"{' '.join(command[:5])} failed: {told}")
+            raise ContenderError(f"{' '.join(command[:5])} failed: {told}")

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.limits import Limits
+from benchmarks.speed.other_load import MAX_OTHER_CORES
 
 Run = Mapping[str, float]
+OTHER_CORES = "other_cores"  # in each run, beside its measures: what other processes used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +54,20 @@ class Results:
         self.faults.setdefault(workload, {})[contender] = why
 
     def median(self, workload: str, contender: str, measure: str) -> float | None:
-        """None when it was not measured."""
-        values = [run[measure] for run in self.runs.get(workload, {}).get(contender, ()) if measure in run]
+        """Of the undisturbed runs, if there are any. None when it was not measured."""
+        runs = [run for run in self.runs.get(workload, {}).get(contender, ()) if measure in run]
+        values = [run[measure] for run in runs if not is_disturbed(run)] or [run[measure] for run in runs]
         return statistics.median(values) if values else None
 
     def limit(self, name: str) -> float | None:
         """The median of a field of Limits."""
         values = [getattr(one, name) for one in self.limits]
         return statistics.median(values) if values else None
+
+    def num_disturbed(self) -> tuple[int, int]:
+        """Runs that others disturbed, and all."""
+        runs = [run for contenders in self.runs.values() for some in contenders.values() for run in some]
+        return sum(map(is_disturbed, runs)), len(runs)
 
     @property
     def peers(self) -> list[Taker]:
@@ -80,6 +88,10 @@ class Results:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
+
+
+def is_disturbed(run: Run) -> bool:
+    return run.get(OTHER_CORES, 0.0) > MAX_OTHER_CORES
 
 
 def read_results(path: Path) -> Results:

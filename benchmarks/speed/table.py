@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchmarks.speed.contenders import IN_PROCESS, OURS
+from benchmarks.speed.other_load import MAX_OTHER_CORES
 from benchmarks.speed.results import Results
 from benchmarks.speed.targets import Judged, advantage, judge
 from benchmarks.speed.workload import Workload
@@ -37,9 +38,11 @@ def verdicts(results: Results) -> list[Row]:
 
 def limit_lines(results: Results) -> list[str]:
     read_1, read, gemm = (results.limit(name) for name in ("read_gb_per_s_1", "read_gb_per_s", "gemm_gf_per_s"))
+    num_disturbed, num_runs = results.num_disturbed()
     return [
         f"memory read: {_number(read)} GB/s, {_number(read_1)} with one thread",
         f"bf16 GEMM, 256 rows or more: {_number(gemm)} GF/s",
+        f"runs beside which other processes used over {MAX_OTHER_CORES} cores: {num_disturbed} of {num_runs}",
     ]
 
 

@@ -94,6 +94,15 @@ def test_results_are_kept_and_put_together(tmp_path: Path) -> None:
     assert [one.name for one in first.takers] == ["ours", "peer"] and not first.missing
 
 
+def test_a_disturbed_run_counts_only_where_there_is_no_other() -> None:
+    results = make_results(("ours", True))
+    results.add("b1", "ours", {"step_ms": 90.0, "other_cores": 0.9})
+    assert results.median("b1", "ours", "step_ms") == 90.0
+    results.add("b1", "ours", {"step_ms": 10.0, "other_cores": 0.01})
+    assert results.median("b1", "ours", "step_ms") == 10.0
+    assert results.num_disturbed() == (1, 2)
+
+
 def test_targets_are_judged_by_ratios() -> None:
     results = make_results(("ours", True), ("vllm-cpu", False), ("openvino", False))
     results.add("b1", "ours", {"step_ms": 10.0})

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.speed.contender import ContenderError
 from benchmarks.speed.contenders import make_contender
 from benchmarks.speed.engine_process import EngineProcess, EngineSpec
 from benchmarks.speed.engines.stepped import run_stepped
 from benchmarks.speed.model_size import model_size
-from benchmarks.speed.peer_environment import PeerMissingError
 from benchmarks.speed.prompts import Prompts
 from benchmarks.speed.request import Request
 from common.config import DType
@@ -68,7 +68,7 @@ def test_an_engine_in_a_process_of_its_own_answers_with_every_token(name: str, t
 
 def test_an_engine_that_ends_says_its_last_words(tiny_model: Path) -> None:
     engine = EngineProcess(EngineSpec(name="none", module="no_such"), tiny_model, 1, 1)
-    with pytest.raises(PeerMissingError, match="no_such_engine"):
+    with pytest.raises(ContenderError, match="no_such_engine"):
         engine.start()
     engine.close()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.speed.contender import ContenderError
 from benchmarks.speed.limits import Limits
-from benchmarks.speed.peer_environment import PeerMissingError
 from benchmarks.speed.request import Answer, Request
 from benchmarks.speed.results import ModelSize, Results, Taker
 
@@ -43,13 +43,13 @@ class FakeContender:
 
     def start(self) -> None:
         if self.missing:
-            raise PeerMissingError(self.missing)
+            raise ContenderError(self.missing)
 
     def run(self, requests: Sequence[Request], concurrency: int | None) -> list[Answer]:
         self.log.append(self.name)
         self.seen.append(tuple(requests))
         if self.fails:
-            raise PeerMissingError(self.fails)
+            raise ContenderError(self.fails)
         return [
             Answer(sent_s=0.0, times_s=tuple(STEP_S * (1 + step) for step in range(one.max_tokens))) for one in requests
         ]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.bfloat16_gguf import bfloat16_gguf
-from benchmarks.speed.peer_environment import PeerEnvironment, PeerMissingError
+from benchmarks.speed.contender import ContenderError
+from benchmarks.speed.peer_environment import PeerEnvironment
 from benchmarks.speed.peer_environments import LLAMA_CPP
 from benchmarks.speed.request import Request
 from benchmarks.speed.served.peer_server import HOST, ServerSpec
@@ -21,7 +22,7 @@ OPTIONS = ("-b", "2048", "-ub", "512", "-t", "2", "--no-webui")
 def command(environment: PeerEnvironment, model: Path, port: int) -> list[str]:
     program = next((path for path in environment.folder.rglob("llama-server") if path.is_file()), None)
     if program is None:
-        raise PeerMissingError(f"no llama-server in {environment.folder}")
+        raise ContenderError(f"no llama-server in {environment.folder}")
     where = ["--host", HOST, "--port", str(port), "-m", str(bfloat16_gguf())]
     return [str(program), *where, "-np", str(NUM_SLOTS), "-c", str(CONTEXT_TOKENS), *OPTIONS]
 

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.peer_environment import PeerEnvironment, PeerMissingError
+from benchmarks.speed.contender import ContenderError
+from benchmarks.speed.peer_environment import PeerEnvironment
 from benchmarks.speed.process_log import ProcessLog
 from benchmarks.speed.request import Answer, Request
 from benchmarks.speed.served.sse import post_events
 from benchmarks.speed.served.target import StreamTarget, ask_all
+from slipstream import tether
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 280.0
@@ -82,12 +85,14 @@ class PeerServer:
         spec.environment.make(self._make_timeout_s)
         self._port = _free_port()
         self._log = ProcessLog()
+        command = spec.command(spec.environment, self._model, self._port)
         self._process = subprocess.Popen(
-            list(spec.command(spec.environment, self._model, self._port)),
+            # Tied to this process's life; it has processes of its own, which a session of its own keeps together.
+            [sys.executable, "-I", tether.__file__, str(os.getpid()), "-", *command],
             stdout=self._log.fileno,
             stderr=subprocess.STDOUT,
             env={**os.environ, **spec.variables(spec.environment)},
-            start_new_session=True,  # it has processes of its own
+            start_new_session=True,
         )
         self._wait_ready()
 
@@ -116,11 +121,11 @@ class PeerServer:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not self._is_healthy():
             if self._process.poll() is not None:
-                raise PeerMissingError(f"its server has ended; its last words:\n{self._log.tail()}")
+                raise ContenderError(f"its server has ended; its last words:\n{self._log.tail()}")
             if time.monotonic() > deadline_s:
                 told = self._log.tail()
                 self.close()
-                raise PeerMissingError(f"not ready after {START_TIMEOUT_S:g} s; its last words:\n{told}")
+                raise ContenderError(f"not ready after {START_TIMEOUT_S:g} s; its last words:\n{told}")
             time.sleep(POLL_INTERVAL_S)
 
     def _is_healthy(self) -> bool:

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.speed.peer_environment import PeerMissingError
 from benchmarks.speed.request import Answer, Request
 from benchmarks.speed.served.target import StreamTarget, ask_all
 from common.config import DType, EngineConfig, Role
-from common.errors import SlipstreamError
 from slipstream.async_client import AsyncClient
 from slipstream.cluster_config import ClusterConfig
 from slipstream.launcher import Cluster, ClusterEvent
@@ -53,10 +51,7 @@ class SlipstreamServer:
         self._is_open = False
 
     def start(self) -> None:
-        try:
-            self.cluster.start()
-        except SlipstreamError as error:
-            raise PeerMissingError(str(error)) from None
+        self.cluster.start()
         self._is_open = True
 
     def run(self, requests: Sequence[Request], concurrency: int | None) -> list[Answer]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.peer_environment import PeerEnvironment, PeerMissingError
+from benchmarks.speed.contender import ContenderError
+from benchmarks.speed.peer_environment import PeerEnvironment
 from benchmarks.speed.peer_environments import VLLM
 from benchmarks.speed.request import Request
 from benchmarks.speed.served.peer_server import HOST, ServerSpec
@@ -54,7 +55,7 @@ def _tcmalloc() -> Path:
     paths = [Path(folder) / name for name in TCMALLOC_NAMES for folder in LIBRARY_FOLDERS]
     found = next((path for path in paths if path.exists()), None)
     if found is None:
-        raise PeerMissingError("it wants tcmalloc: apt-get install libtcmalloc-minimal4")
+        raise ContenderError("it wants tcmalloc: apt-get install libtcmalloc-minimal4")
     return found
 
 

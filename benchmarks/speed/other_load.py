@@ -1,0 +1,37 @@
+"""What other processes of the machine use while something is measured: their share of a core costs an engine far more."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+# Cores. The kernel's own threads and an idle machine's services stay below.
+MAX_OTHER_CORES = 0.15
+
+
+class OtherLoad:
+    """CPU time of the machine less that of this process and of all that it started. Made when a run begins."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._others_s = _others_s()
+
+    def cores(self) -> float:
+        """That others have used on average since the run began; what the hypervisor took counts too."""
+        return max(0.0, (_others_s() - self._others_s) / max(1e-3, time.monotonic() - self._began_s))
+
+
+def _others_s() -> float:
+    whole = psutil.cpu_times()
+    busy_s = whole.user + whole.nice + whole.system + whole.irq + whole.softirq + getattr(whole, "steal", 0.0)
+    here = psutil.Process()
+    return float(busy_s - sum(_used_s(one) for one in (here, *here.children(recursive=True))))
+
+
+def _used_s(process: psutil.Process) -> float:
+    """Its ended children included."""
+    try:
+        return sum(process.cpu_times()[:4])
+    except psutil.NoSuchProcess:
+        return 0.0
