@@ -1,4 +1,4 @@
-"""What other processes of the machine use while something is measured: their share of a core costs an engine far more."""
+"""What other processes of the machine use while something is measured: a share of a core costs an engine far more."""
 
 from __future__ import annotations
 
