@@ -45,10 +45,13 @@ def judge(results: Results) -> list[Judged]:
     return [one for part in parts for one in part(results)]
 
 
-def advantage(results: Results, workload: str, measure: str, ours: str, higher_is_better: bool) -> float | None:
-    """How many times as good as the best peer; None without a peer's number."""
+def advantage(
+    results: Results, workload: str, measure: str, ours: str, higher_is_better: bool, *, servers_only: bool = False
+) -> float | None:
+    """How many times as good as the best peer, or as the best peer's server; None without a peer's number."""
     own = results.median(workload, ours, measure)
-    others = [results.median(workload, peer.name, measure) for peer in results.peers]
+    peers = [one.name for one in results.peers if one.is_server or not servers_only]
+    others = [results.median(workload, peer, measure) for peer in peers]
     known = [value for value in others if value is not None]
     if own is None or not known:
         return None
@@ -84,9 +87,9 @@ def _served(results: Results) -> Iterator[Judged]:
         (SPLIT, "tpot_ms", False, 1 / 0.7),
     )
     for ours, measure, higher_is_better, wanted in wishes:
-        found = advantage(results, "e", measure, ours, higher_is_better)
+        found = advantage(results, "e", measure, ours, higher_is_better, servers_only=True)
         if found is not None:
-            about = f"e: {ours}, {measure}, times as good as the best peer"
+            about = f"e: {ours}, {measure}, times as good as the best server"
             yield Judged(about=about, found=found, wanted=wanted, at_least=True)
     gap = results.median("e", SPLIT, "first_gap_p95")
     if gap is not None:

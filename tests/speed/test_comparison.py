@@ -114,6 +114,15 @@ def test_targets_are_judged_by_ratios() -> None:
     assert judged["b1: weights and KV read, in parts of memory bandwidth"] == (0.5, False)
 
 
+def test_what_is_served_is_compared_with_servers() -> None:
+    takers = (("ours-both", True), ("vllm-cpu", False), ("openvino", False))
+    results = make_results(*takers, servers=("ours-both", "vllm-cpu"))
+    for (name, _), rate in zip(takers, (300.0, 200.0, 400.0), strict=True):
+        results.add("e", name, {"output_tokens_per_s": rate})
+    (judged,) = judge(results)
+    assert judged.about.startswith("e: ours-both") and judged.found == pytest.approx(1.5) and judged.met
+
+
 def test_the_results_file_keeps_what_stands_around_the_marks(tmp_path: Path) -> None:
     results = make_results(("ours", True))
     results.add("b1", "ours", {"step_ms": 10.0})

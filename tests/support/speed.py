@@ -17,12 +17,12 @@ def make_request(max_tokens: int = 4, num_tokens: int = 3) -> Request:
     return Request(text="a b c", token_ids=tuple(range(num_tokens)), max_tokens=max_tokens)
 
 
-def make_results(*takers: tuple[str, bool]) -> Results:
-    """Takers by name, and whether they are ours."""
+def make_results(*takers: tuple[str, bool], servers: Sequence[str] = ()) -> Results:
+    """Takers by name, and whether they are ours; `servers` are those that are."""
     return Results(
         model=ModelSize(weight_bytes=10**8, kv_bytes_per_token=1000, num_linear_parameters=10**8),
         limits=[Limits(read_gb_per_s_1=10.0, read_gb_per_s=20.0, gemm_gf_per_s=400.0)],
-        takers=[Taker(name=name, version="1", is_ours=ours, is_server=False) for name, ours in takers],
+        takers=[Taker(name=name, version="1", is_ours=ours, is_server=name in servers) for name, ours in takers],
     )
 
 
