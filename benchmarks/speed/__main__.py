@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -64,25 +65,27 @@ def all_workloads(trace: Path, size: ModelSize) -> list[Workload]:
 def _compare(options: argparse.Namespace, model: Path, workloads: Sequence[Workload], results: Results) -> None:
     names = [*OURS, *PEERS] if options.engines == "all" else options.engines.split(",")
     num_threads = len(os.sched_getaffinity(0))
-    contenders = [
-        make_contender(
-            name,
-            model,
+    with asyncio.Runner() as runner:
+        contenders = [
+            make_contender(
+                name,
+                model,
+                runner=runner,
+                num_threads=num_threads,
+                make_timeout_s=options.make_timeout,
+                dtype=DType(options.dtype),
+            )
+            for name in names
+        ]
+        Comparison(
+            contenders,
+            workloads,
+            Prompts(model),
+            results,
             num_threads=num_threads,
-            make_timeout_s=options.make_timeout,
-            dtype=DType(options.dtype),
-        )
-        for name in names
-    ]
-    Comparison(
-        contenders,
-        workloads,
-        Prompts(model),
-        results,
-        num_threads=num_threads,
-        repeats=options.repeats,
-        keep=lambda new: _keep(options.json, new),
-    ).run()
+            repeats=options.repeats,
+            keep=lambda new: _keep(options.json, new),
+        ).run()
 
 
 def _keep(path: Path | None, results: Results) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from benchmarks.speed.contender import Contender
@@ -21,14 +22,20 @@ PEERS = (TRANSFORMERS, OPENVINO_NAME, VLLM_NAME, LLAMA_CPP_NAME)
 
 
 def make_contender(
-    name: str, model: Path, *, num_threads: int, make_timeout_s: float, dtype: DType = DType.BFLOAT16
+    name: str,
+    model: Path,
+    *,
+    runner: asyncio.Runner,
+    num_threads: int,
+    make_timeout_s: float,
+    dtype: DType = DType.BFLOAT16,
 ) -> Contender:
-    """`dtype` is of ours; peers compute in bf16."""
+    """`dtype` is of ours; peers compute in bf16. Servers are called on the loop of `runner`."""
     if name in (BOTH, SPLIT):
-        return SlipstreamServer(name, cluster_config(model, both=name == BOTH, dtype=dtype))
+        return SlipstreamServer(name, cluster_config(model, both=name == BOTH, dtype=dtype), runner)
     for server in (VLLM_SERVER, LLAMA_CPP_SERVER):
         if name == server.name:
-            return PeerServer(server, model, make_timeout_s)
+            return PeerServer(server, model, make_timeout_s, runner)
     return EngineProcess(_engine_spec(name, dtype), model, num_threads, make_timeout_s)
 
 

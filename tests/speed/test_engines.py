@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -55,7 +56,8 @@ def test_a_step_is_timed_when_it_has_been_computed() -> None:
 
 @pytest.mark.parametrize("name", ["ours", "transformers"])
 def test_an_engine_in_a_process_of_its_own_answers_with_every_token(name: str, tiny_model: Path) -> None:
-    engine = make_contender(name, tiny_model, num_threads=1, make_timeout_s=1, dtype=DType.FLOAT32)
+    with asyncio.Runner() as runner:
+        engine = make_contender(name, tiny_model, runner=runner, num_threads=1, make_timeout_s=1, dtype=DType.FLOAT32)
     requests = Prompts(tiny_model).requests(3, 24, 5, seed=1, shared_tokens=16)
     try:
         engine.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class SlowTarget:
     def __init__(self) -> None:
         self.num_long = self.num_open = self.most_open = 0
 
-    async def stream(self, request: Request) -> AsyncIterator[int]:
+    async def stream(self, request: Request) -> AsyncGenerator[int, None]:
         self.num_open += 1
         self.most_open = max(self.most_open, self.num_open)
         try:
@@ -78,6 +78,7 @@ class SlowTarget:
 
 
 class FakeServer(FakeContender):
+    runner: asyncio.Runner
     target = SlowTarget()
 
     @asynccontextmanager
@@ -97,6 +98,7 @@ def test_interference_is_seen_in_the_disturbed_phase(tiny_model: Path) -> None:
     )
     server = FakeServer(name="server", is_server=True)
     assert workload.runs_on(server) and not workload.runs_on(FakeContender(name="engine"))
-    found = workload.measure(server, Prompts(tiny_model), 0)
+    with asyncio.Runner() as server.runner:
+        found = workload.measure(server, Prompts(tiny_model), 0)
     assert found["disturbed_p99_ms"] > found["quiet_p99_ms"]
     assert server.target.num_open == 0

@@ -58,7 +58,7 @@ class Goodput:
         shares: dict[float, float] = {}
         for rate in self.rates:
             arrivals = self._arrivals(lengths, prompts, rate, seed=round(1000 * rate) + repeat)
-            shares[rate] = asyncio.run(_good_share(contender, arrivals))
+            shares[rate] = contender.runner.run(_good_share(contender, arrivals))
             if shares[rate] < HOPELESS_SHARE:
                 break
         return {"goodput": goodput(shares), **{share_name(rate): share for rate, share in shares.items()}}

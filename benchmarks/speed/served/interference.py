@@ -6,15 +6,16 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from benchmarks.speed.contender import Contender
 from benchmarks.speed.measure import Measure
 from benchmarks.speed.metrics import MS, quantile
 from benchmarks.speed.prompts import Prompts
 from benchmarks.speed.request import Request
-from benchmarks.speed.served.target import ServedContender, StreamTarget
+from benchmarks.speed.served.target import ServedContender, StreamTarget, timed
 
 SEED = 1000
 
@@ -55,7 +56,7 @@ class Interference:
         seed = SEED * (repeat + 1)
         streams = prompts.requests(self.num_streams * 20, 16, self.stream_tokens, seed=seed)
         intruders = prompts.requests(num_prompts, self.prompt_tokens, 1, seed=seed + 1)
-        return asyncio.run(self._measure(contender, streams, intruders))
+        return contender.runner.run(self._measure(contender, streams, intruders))
 
     async def _measure(
         self, contender: ServedContender, streams: list[Request], intruders: list[Request]
@@ -63,7 +64,9 @@ class Interference:
         gaps = Gaps()
         supply = itertools.cycle(streams)
         async with contender.connect() as target:
-            tasks = [asyncio.create_task(_decode_on(target, supply, gaps)) for _ in range(self.num_streams)]
+            tasks: list[asyncio.Task[Any]] = [
+                asyncio.create_task(_decode_on(target, supply, gaps)) for _ in range(self.num_streams)
+            ]
             await asyncio.sleep(self.start_s)
             gaps.phase = "quiet"
             await asyncio.sleep(self.phase_s)
@@ -71,7 +74,7 @@ class Interference:
             began_s = time.perf_counter()
             for number, intruder in enumerate(intruders):
                 await asyncio.sleep(began_s + number * self.prompt_interval_s - time.perf_counter())
-                tasks.append(asyncio.create_task(_ask(target, intruder)))
+                tasks.append(asyncio.create_task(timed(target, intruder, began_s)))
             gaps.phase = ""
             failures = [task.exception() for task in tasks if task.done() and not task.cancelled()]
             for task in tasks:
@@ -80,6 +83,8 @@ class Interference:
         for failure in failures:
             if failure is not None:
                 raise failure
+        if not gaps.seconds["quiet"] or not gaps.seconds["disturbed"]:
+            raise ValueError("in one of the phases no token came")
         return {
             "quiet_p99_ms": MS * quantile(gaps.seconds["quiet"], 0.99),
             "disturbed_p99_ms": MS * quantile(gaps.seconds["disturbed"], 0.99),
@@ -95,14 +100,10 @@ async def _decode_on(target: StreamTarget, supply: Iterator[Request], gaps: Gaps
     """Streams one answer after the other until it is cancelled."""
     while True:
         last_s: float | None = None
-        async for num_tokens in target.stream(next(supply)):
-            now_s = time.perf_counter()
-            if last_s is not None:
-                # Several tokens in one message came one step after the other, and are seen at once.
-                gaps.seconds[gaps.phase] += [now_s - last_s] + [0.0] * (num_tokens - 1)
-            last_s = now_s
-
-
-async def _ask(target: StreamTarget, request: Request) -> None:
-    async for _ in target.stream(request):
-        pass
+        async with aclosing(target.stream(next(supply))) as stream:
+            async for num_tokens in stream:
+                now_s = time.perf_counter()
+                if last_s is not None:
+                    # Several tokens in one message came one step after the other, and are seen at once.
+                    gaps.seconds[gaps.phase] += [now_s - last_s] + [0.0] * (num_tokens - 1)
+                last_s = now_s

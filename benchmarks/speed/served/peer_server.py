@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +54,7 @@ class PeerTarget:
     spec: ServerSpec
     port: int
 
-    async def stream(self, request: Request) -> AsyncIterator[int]:
+    async def stream(self, request: Request) -> AsyncGenerator[int, None]:
         num_so_far = 0
         async for event in post_events(HOST, self.port, self.spec.path, self.spec.body(request)):
             if num_tokens := self.spec.count_tokens(event, num_so_far):
@@ -70,7 +70,8 @@ class PeerServer:
     has_prefix_cache = True
     takes_arrivals = True
 
-    def __init__(self, spec: ServerSpec, model: Path, make_timeout_s: float) -> None:
+    def __init__(self, spec: ServerSpec, model: Path, make_timeout_s: float, runner: asyncio.Runner) -> None:
+        self.runner = runner
         self.name = spec.name
         self.version = spec.version
         self._spec = spec
@@ -97,7 +98,7 @@ class PeerServer:
         self._wait_ready()
 
     def run(self, requests: Sequence[Request], concurrency: int | None) -> list[Answer]:
-        return asyncio.run(ask_all(self, requests, concurrency))
+        return self.runner.run(ask_all(self, requests, concurrency))
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[StreamTarget]:

@@ -13,7 +13,7 @@ from benchmarks.speed.measure import Measure
 from benchmarks.speed.prompts import Prompts
 from benchmarks.speed.request import Request
 from benchmarks.speed.served.slipstream_server import SlipstreamServer
-from benchmarks.speed.served.target import StreamTarget
+from benchmarks.speed.served.target import StreamTarget, timed
 
 IDLE_S = 1.0
 SEED = 77
@@ -43,7 +43,7 @@ class RouterCost:
         seed = SEED * (repeat + 1)
         streams = prompts.requests(self.num_streams, 16, self.stream_tokens, seed=seed)
         long = prompts.requests(self.num_prompts, self.prompt_tokens, 1, seed=seed + 1)
-        return asyncio.run(_measure(contender, streams, long))
+        return contender.runner.run(_measure(contender, streams, long))
 
 
 class CpuMeter:
@@ -80,8 +80,7 @@ async def _measure(contender: SlipstreamServer, streams: list[Request], long: li
         us_per_token = await _per_token(target, streams, meter)
         meter.begin()
         for request in long:
-            async for _ in target.stream(request):
-                pass
+            await timed(target, request, 0.0)
         ms_per_prompt = 1e3 * meter.end() / len(long)
     return {"us_per_token": us_per_token, "ms_per_prompt": ms_per_prompt}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -26,7 +26,7 @@ KV_MIB = 1024  # of each worker
 class SlipstreamTarget:
     client: AsyncClient
 
-    async def stream(self, request: Request) -> AsyncIterator[int]:
+    async def stream(self, request: Request) -> AsyncGenerator[int, None]:
         options = self.client.stream(
             request.text or request.token_ids, max_tokens=request.max_tokens, temperature=0.0, ignore_eos=True
         )
@@ -43,7 +43,8 @@ class SlipstreamServer:
     has_prefix_cache = True
     takes_arrivals = True
 
-    def __init__(self, name: str, config: ClusterConfig) -> None:
+    def __init__(self, name: str, config: ClusterConfig, runner: asyncio.Runner) -> None:
+        self.runner = runner
         self.name = name
         self.version = version("slipstream")
         self.ready_s: dict[str, float] = {}  # from its start, by process
@@ -55,7 +56,7 @@ class SlipstreamServer:
         self._is_open = True
 
     def run(self, requests: Sequence[Request], concurrency: int | None) -> list[Answer]:
-        return asyncio.run(ask_all(self, requests, concurrency))
+        return self.runner.run(ask_all(self, requests, concurrency))
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[StreamTarget]:

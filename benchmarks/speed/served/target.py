@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
 from benchmarks.speed.contender import Contender
@@ -13,12 +13,15 @@ from benchmarks.speed.request import Answer, Request
 
 
 class StreamTarget(Protocol):
-    def stream(self, request: Request) -> AsyncIterator[int]:
+    def stream(self, request: Request) -> AsyncGenerator[int, None]:
         """How many tokens each message brings. Closing the iterator cancels the request."""
         ...
 
 
 class ServedContender(Contender, Protocol):
+    # One event loop for all servers and runs: what grpc does late for a loop that is closed fails.
+    runner: asyncio.Runner
+
     def connect(self) -> AbstractAsyncContextManager[StreamTarget]:
         """Connections of the event loop that runs."""
         ...
@@ -27,8 +30,9 @@ class ServedContender(Contender, Protocol):
 async def timed(target: StreamTarget, request: Request, began_s: float) -> Answer:
     sent_s = time.perf_counter()
     times_s: list[float] = []
-    async for num_tokens in target.stream(request):
-        times_s += [time.perf_counter() - began_s] * num_tokens
+    async with aclosing(target.stream(request)) as stream:
+        async for num_tokens in stream:
+            times_s += [time.perf_counter() - began_s] * num_tokens
     return Answer(sent_s=sent_s - began_s, times_s=tuple(times_s))
 
 
