@@ -58,6 +58,7 @@ class Pursuit:
         self._progress = AnswerProgress()
         self._refusals: list[SlipstreamError] = []
         self._tried: set[int] = set()
+        self._silent: set[int] = set()  # they may be asked again over another connection, if nobody else answers
         self._num_rounds = self._num_resumes = self._num_calls = 0
         self._resuming = False
         self._index: int | None = None
@@ -80,7 +81,7 @@ class Pursuit:
         if self._num_calls and left_s <= 0:
             raise DeadlineExceededError(f"the answer took more than the {self._timeout_s:g} s of the client's timeout")
         self._num_calls += 1
-        self._index = self._targets.begin(self._tried)
+        self._index = self._targets.begin(self._tried, self._silent)
         return Attempt(index=self._index, request=request, timeout_s=left_s)
 
     def end(self) -> None:
@@ -103,6 +104,7 @@ class Pursuit:
         self._resuming = False
         self._lost_s = None
         self._tried.clear()
+        self._silent.clear()
         self._refusals.clear()
         self._num_rounds = 0
         return codec.decode_response(response, self._num_resumes)
@@ -130,8 +132,7 @@ class Pursuit:
 
     def _note_refusal(self, error: SlipstreamError, by_connection: bool) -> None:
         assert self._index is not None
-        if not by_connection:
-            self._tried.add(self._index)
+        (self._silent if by_connection else self._tried).add(self._index)
         self._refusals.append(error)
 
     def _pause_s(self, error: SlipstreamError) -> float:

@@ -45,18 +45,19 @@ class Targets:
     def __len__(self) -> int:
         return len(self.addresses)
 
-    def begin(self, tried: Container[int] = ()) -> int:
+    def begin(self, tried: Container[int] = (), silent: Container[int] = ()) -> int:
         """The index of the address for a call, which is counted until `end`; one of `tried` only when all are.
 
-        Equals are used by turns. When all rest, the one that has rested longest is asked all the same; of those
-        that have rested enough, one call finds out for the others whether it answers again.
+        Of `silent`, one only when the others were tried: who has waited for one in vain does not wait for it again
+        when another may answer. Equals are used by turns. When all rest, the one that has rested longest is asked all
+        the same; of those that have rested enough, one call finds out for the others whether it answers again.
         """
         now_s = time.monotonic()
         with self._lock:
             turn = next(self._turn)
             count = len(self._targets)
             order = [(turn + step) % count for step in range(count)]
-            index = min(order, key=lambda one: self._rank(one, tried, now_s))
+            index = min(order, key=lambda one: self._rank(one, tried, silent, now_s))
             target = self._targets[index]
             target.num_calls += 1
             if target.num_failures:
@@ -82,9 +83,12 @@ class Targets:
             target.num_failures += 1
             target.rests_until_s = time.monotonic() + _rest_s(target.num_failures)
 
-    def _rank(self, index: int, tried: Container[int], now_s: float) -> tuple[bool, float, int]:
+    def _rank(
+        self, index: int, tried: Container[int], silent: Container[int], now_s: float
+    ) -> tuple[bool, bool, float, int]:
         target = self._targets[index]
-        return index in tried, target.rests_until_s if target.rests_until_s > now_s else 0.0, target.num_calls
+        rests_until_s = target.rests_until_s if target.rests_until_s > now_s else 0.0
+        return index in tried, index in silent, rests_until_s, target.num_calls
 
 
 def _rest_s(num_failures: int) -> float:
