@@ -85,7 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _shm_campaign(fleet: FleetSpec, seed: int) -> Campaign:
     return Campaign(
-        fleet=dataclasses.replace(fleet, kv_transports=("shm", "grpc")),
+        fleet=dataclasses.replace(
+            fleet,
+            kv_transports=("shm", "grpc"),
+            prefill_engine=dataclasses.replace(fleet.prefill_engine, attention_backend="auto"),
+            decode_engine=dataclasses.replace(fleet.decode_engine, attention_backend="auto"),
+        ),
         workload=SMALL_WORKLOAD,
         seed=seed,
         strikes=SHM_STRIKES,

@@ -17,7 +17,10 @@ CHUNK_TOKENS = 32
 
 
 def small_fleet(model: Path) -> FleetSpec:
-    """Of the model of `small_model`. Decode workers compute a blocker's prompt in one step."""
+    """Of the model of `small_model`. Decode workers compute a blocker's prompt in one step.
+
+    With plain torch a chunk takes some milliseconds, as a stage must to be seen; natively it takes one.
+    """
     decode = EngineConfig(
         model=str(model),
         served_model_name="small",
@@ -26,6 +29,7 @@ def small_fleet(model: Path) -> FleetSpec:
         max_num_seqs=MAX_NUM_SEQS,
         max_num_batched_tokens=4096,
         num_threads=1,
+        attention_backend="torch",
     )
     return FleetSpec(
         model=model, prefill_engine=replace(decode, max_num_batched_tokens=CHUNK_TOKENS), decode_engine=decode
