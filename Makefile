@@ -68,7 +68,7 @@ constraints: install  ## Pin what is installed now in the constraints file
 	@mv $(CONSTRAINTS).new $(CONSTRAINTS)
 	@touch $(STAMP)
 
-exactness: install  ## Compare with transformers token by token (most of an hour on two cores)
+exactness: install  ## Compare with transformers token by token (20 minutes on two cores)
 	$(BIN)/python -m benchmarks.exactness $(ARGS)
 
 bench: install  ## How fast this engine is, beside the machine's own limits (3 minutes); flags in ARGS
