@@ -105,15 +105,10 @@ class Answer:
         self.transferred_blocks += end.num_sent_blocks
         self._transfer_s = end.transfer_s
 
-    async def wait(self, timeout_s: float | None = None) -> bool:
-        """Until there is something to take, or `wake` was called: True; False when the time is up before."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._arrived.wait()
-        except TimeoutError:
-            return False
+    async def wait(self) -> None:
+        """Until there is something to take, or `wake` was called."""
+        await self._arrived.wait()
         self._arrived.clear()
-        return True
 
     def wake(self) -> None:
         """Nothing more will come: a reader must not wait for it."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from common.errors import SlipstreamError
+from common.net.patience import Patience
 from router.access.tenant_limits import TenantLease, TenantLimits
 from router.admission import Admission, AdmittedRequest
 from router.answer import Answer
@@ -127,11 +128,16 @@ class RouterCore:
         conducting = asyncio.create_task(Conductor(request, answer, self._means).run())
         self.gate.watch(conducting)
         conducting.add_done_callback(lambda _: answer.wake())
+        patience = Patience(request.command.heartbeat_s)
         try:
             while not conducting.done():
-                if not await answer.wait(request.command.heartbeat_s):
+                try:
+                    with patience:
+                        await answer.wait()
+                except TimeoutError:
                     yield GenerateEvent()
-                elif (event := answer.take()) is not None:
+                    continue
+                if (event := answer.take()) is not None:
                     yield event
             if (event := answer.take()) is not None:
                 yield event
@@ -140,6 +146,7 @@ class RouterCore:
             await conducting
             yield answer.last_event()
         finally:
+            patience.close()
             conducting.cancel()
             await asyncio.gather(conducting, return_exceptions=True)
 

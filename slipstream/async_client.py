@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import grpc
 
 from common.errors import NotFoundError, SlipstreamError, UnavailableError
+from common.net.patience import Patience
 from protos import admin_pb2, inference_pb2
 from router.generation import ModelCard
 from slipstream import codec
@@ -142,8 +143,9 @@ class AsyncClient:
             link = self._take(attempt.index)
             call: Any = link.inference.Generate(attempt.request, timeout=attempt.timeout_s, metadata=metadata)
             address = self._targets.addresses[attempt.index]
+            patience = Patience(self._silence_s)
             try:
-                while (response := await self._read(call)) is not grpc.aio.EOF:
+                while (response := await _read(call, patience)) is not grpc.aio.EOF:
                     delta = pursuit.take(response)
                     link.has_answered = True
                     if delta is not None:
@@ -158,19 +160,11 @@ class AsyncClient:
             except grpc.aio.AioRpcError as error:
                 pause_s = pursuit.note_failure(error_of(error, address))
             finally:
+                patience.close()
                 call.cancel()  # of no effect when the call has ended
                 await self._give_back(link)
                 pursuit.end()
             await asyncio.sleep(pause_s)
-
-    async def _read(self, call: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._silence_s) as limit:
-                return await call.read()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise _SilentError from None
 
     async def _call(self, method: Callable[[RouterLink[grpc.aio.Channel]], Any], request: Any) -> Any:
         refusals: list[SlipstreamError] = []
@@ -224,3 +218,11 @@ class AsyncClient:
 
 class _SilentError(Exception):
     """Nothing has come for too long."""
+
+
+async def _read(call: Any, patience: Patience) -> Any:
+    try:
+        with patience:
+            return await call.read()
+    except TimeoutError:
+        raise _SilentError from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +10,7 @@ from typing import Any
 import grpc
 
 from common.errors import InvalidRequestError, RequestCancelledError
+from common.net.patience import Patience
 from common.net.sampling_codec import (
     NEUTRAL,
     decode_finish_reason,
@@ -59,15 +59,18 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
         command = _decode(request, context.time_remaining(), self._sampling_defaults, tenant=self._tenant_of(context))
         events = self._generator.generate(command)
+        patience = Patience(MAX_UNREAD_S)
         try:
             async for event in events:
+                message = _encode(command.request_id, event)
                 try:
                     # A caller that takes nothing fills the flow-control window: then writing waits.
-                    async with asyncio.timeout(MAX_UNREAD_S):
-                        await context.write(_encode(command.request_id, event))
+                    with patience:
+                        await context.write(message)
                 except TimeoutError:
                     raise RequestCancelledError(f"the caller has read nothing for {MAX_UNREAD_S:.0f} s") from None
         finally:
+            patience.close()
             await _close(events)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
@@ -180,12 +183,11 @@ def _decode_json(field: str, text: str, kind: type) -> Any:
 
 
 def _encode(request_id: str, event: GenerateEvent) -> pb.GenerateResponse:
-    message = pb.GenerateResponse(
-        request_id=request_id,
-        choices=[_encode_choice(choice) for choice in event.choices],
-        prompt_logprobs=encode_logprobs(event.prompt_logprobs or ()),
-        prompt_token_ids=event.prompt_token_ids or (),
-    )
+    message = pb.GenerateResponse(request_id=request_id, choices=[_encode_choice(choice) for choice in event.choices])
+    if event.prompt_logprobs:
+        message.prompt_logprobs.extend(encode_logprobs(event.prompt_logprobs))
+    if event.prompt_token_ids:
+        message.prompt_token_ids.extend(event.prompt_token_ids)
     if event.start is not None:
         message.start.CopyFrom(pb.AnswerStart(seed=event.start.seed, prompt_digest=event.start.prompt_digest))
     if event.usage is not None:
@@ -230,7 +232,7 @@ def _encode_choice(choice: ChoiceDelta) -> pb.ChoiceDelta:
         first_index=choice.first_index,
         token_ids=choice.token_ids,
         text=choice.text,
-        logprobs=encode_logprobs(choice.logprobs),
+        logprobs=encode_logprobs(choice.logprobs) if choice.logprobs else (),
         finish_reason=encode_finish_reason(choice.finish_reason),
         stop_token_id=choice.stop_token_id,
         stop_string=choice.stop_string,
