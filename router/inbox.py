@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from common.request import FinishReason, LegKey, TokenLogprob, WorkerId
 
@@ -19,8 +22,7 @@ class LegStarted:
     prompt_logprobs: tuple[TokenLogprob, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokensArrived:
+class TokensArrived(NamedTuple):
     worker_id: WorkerId
     choice_index: int
     first_index: int
@@ -82,16 +84,32 @@ class Inbox:
 
     def __init__(self, key: LegKey) -> None:
         self.key = key
-        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._messages: deque[Message] = deque()
+        self._follower: _Follower | None = None
         self._lost: dict[WorkerId, asyncio.Event] = {}
 
     def put(self, message: Message) -> None:
-        self._messages.put_nowait(message)
         if isinstance(message, WorkerLost):
             self._lost_event(message.worker_id).set()
+        if self._follower is None or self._follower.ended.done():
+            self._messages.append(message)
+        else:
+            self._follower.take_in(message)
 
-    async def get(self) -> Message:
-        return await self._messages.get()
+    async def follow(self, take: Callable[[Message], None], *, until: Callable[[], bool]) -> None:
+        """Has each message taken, those that wait and those to come, until there were enough. Raises what `take` does.
+
+        `take` is called by whoever puts a message: to wake a task for each token costs more than to take it.
+        """
+        while self._messages and not until():
+            take(self._messages.popleft())
+        if until():
+            return
+        self._follower = _Follower(take, until, asyncio.get_running_loop().create_future())
+        try:
+            await self._follower.ended
+        finally:
+            self._follower = None
 
     async def wait_lost(self, worker_id: WorkerId) -> None:
         """Until this worker's loss was told, which may be before; its message stays to be taken."""
@@ -99,3 +117,18 @@ class Inbox:
 
     def _lost_event(self, worker_id: WorkerId) -> asyncio.Event:
         return self._lost.setdefault(worker_id, asyncio.Event())
+
+
+class _Follower(NamedTuple):
+    take: Callable[[Message], None]
+    until: Callable[[], bool]
+    ended: asyncio.Future[None]
+
+    def take_in(self, message: Message) -> None:
+        try:
+            self.take(message)
+        except Exception as error:
+            self.ended.set_exception(error)
+        else:
+            if self.until():
+                self.ended.set_result(None)

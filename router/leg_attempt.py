@@ -92,6 +92,7 @@ class LegAttempt:
         self._early: dict[int, list[TokensArrived]] = {}
         self._awaits_hand_over = plan.kind in (PlanKind.SPLIT, PlanKind.MOVE)
         self._committed = False
+        self._stage: Stage | None = None
 
     async def run(self, on_submitted: Callable[[], None]) -> None:
         """`on_submitted` is called when decode has room for the attempt, and the first worker has it in its queue."""
@@ -197,13 +198,11 @@ class LegAttempt:
         self._answer.decode_worker = self._decode.info.worker_id if self._decode else None
 
     async def _follow(self) -> None:
-        while self._open:
-            self._take(await self._inbox.get())
+        await self._inbox.follow(self._take, until=lambda: not self._open)
         # The answer is there; what the hand-over moved is told a moment later, or not waited for.
         with suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_FIGURES_S):
-                while self._awaits_hand_over:
-                    self._take(await self._inbox.get())
+                await self._inbox.follow(self._take, until=lambda: not self._awaits_hand_over)
 
     def _take(self, message: Message) -> None:
         match message:
@@ -230,9 +229,13 @@ class LegAttempt:
         self._answer.deliver(tokens)
         index = tokens.choice_index
         if self._is_decode(tokens.worker_id):
-            self._commit()
-            self._keep_if_draining(index)
-        self._enter(Stage.DECODING if self._committed else Stage.HANDING_OVER)
+            if not self._committed:
+                self._commit()
+            if self._draining:
+                self._keep_if_draining(index)
+        stage = Stage.DECODING if self._committed else Stage.HANDING_OVER
+        if stage is not self._stage:
+            self._enter(stage)
         if (kept := self._to_keep.pop(index, None)) is not None:
             self._take_kept(index, kept)
         if tokens.finish_reason is not None:
@@ -246,6 +249,7 @@ class LegAttempt:
             self._awaits_hand_over = False  # the first tokens ended it all: nothing is left to hand over
 
     def _enter(self, stage: Stage) -> None:
+        self._stage = stage
         whereabouts = Whereabouts(
             stage=stage,
             attempt=self._leg.attempt,
@@ -259,10 +263,10 @@ class LegAttempt:
         return self._decode is not None and worker_id == self._decode.info.worker_id
 
     def _keep_if_draining(self, choice_index: int) -> None:
-        """Has a choice that decodes kept for a move, once, when its worker drains and another may take it."""
+        """Has a choice that decodes on a draining worker kept for a move, once, when another may take it."""
         assert self._decode is not None
         info = self._decode.info
-        if not self._draining or not self._may_move or choice_index in self._asked_to_keep:
+        if not self._may_move or choice_index in self._asked_to_keep:
             return
         if info.protocol_version < MOVE_VERSION or not self._fleet.usable(Role.DECODE, frozenset({info.worker_id})):
             return

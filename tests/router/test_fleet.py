@@ -17,7 +17,7 @@ from common.net.tls_folder import load_identity
 from common.request import LegKey, RequestId, WorkerId
 from protos import worker_pb2
 from router.fleet import Fleet
-from router.inbox import Inbox, WorkerLost
+from router.inbox import Inbox, Message, WorkerLost
 from router.planning.roster import Roster
 from tests.support.certificates import make_fleet
 from tests.support.scripted_worker import scripted_worker
@@ -123,7 +123,10 @@ async def test_a_message_that_can_t_be_read_costs_one_stream(fleet: Fleet) -> No
         unknown: Any = 99
         output = worker_pb2.ChoiceOutput(request_id="r", attempt=1, finish_reason=unknown)
         one._send(worker_pb2.StepOutput(outputs=[output]))
-        assert await asyncio.wait_for(inbox.get(), TIMEOUT_S) == WorkerLost(worker_id=WorkerId("one"))
+        told: list[Message] = []
+        async with asyncio.timeout(TIMEOUT_S):
+            await inbox.follow(told.append, until=lambda: bool(told))
+        assert told == [WorkerLost(worker_id=WorkerId("one"))]
         await wait_for(lambda: "one" in usable(fleet))
         assert one.num_attached == 2
 
