@@ -258,7 +258,7 @@ class Attachment:
             choice_index=output.choice_index,
             first_index=output.first_index,
             token_ids=tuple(output.token_ids),
-            logprobs=decode_logprobs(output.logprobs),
+            logprobs=decode_logprobs(output.logprobs) if output.logprobs else (),
             finish_reason=decode_finish_reason(output.finish_reason),
             stop_token_id=output.stop_token_id if output.HasField("stop_token_id") else None,
             start=start,

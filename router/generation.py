@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from common.request import FinishReason, SamplingParams, TokenLogprob
 from router.access.tenant import Tenant
@@ -145,8 +145,7 @@ class AnswerStart:
     prompt_digest: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerateEvent:
+class GenerateEvent(NamedTuple):
     """One message of an answer. The first one with tokens, and only it, carries the start; the last one, and only it,
     usage, timings and route."""
 

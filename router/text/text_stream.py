@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from router.text.stop_strings import StopStrings
 from router.text.token_decoder import TokenDecoder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(NamedTuple):
     """Text that became certain with one push.
 
     `stop_string` is the one that ended the answer; the text stops before it. `num_tokens` counts the pushed tokens
