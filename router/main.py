@@ -23,6 +23,7 @@ from common.index.tls_url import with_certificates
 from common.net.server import GrpcServer
 from common.request import SamplingParams
 from common.telemetry.logs import configure_logging
+from common.thread_slice import answer_at_once
 from common.vital_tasks import VitalTasks
 from protos import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from router.access.access import Access
@@ -60,6 +61,7 @@ STOP_GRACE_S = 5.0
 def run(config: RouterConfig) -> int:
     """Runs until SIGTERM or SIGINT. The exit code: 0, or 1 after a message that says what to do."""
     configure_logging(config.router_id or "router", config.process.log_level)
+    answer_at_once()
     try:
         return uvloop.run(_serve(config))
     except SlipstreamError as error:

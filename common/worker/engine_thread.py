@@ -14,6 +14,7 @@ from common.engine.engine import Engine
 from common.engine.results import Load, StepResult
 from common.kv.cache_event import CacheEvent
 from common.request import LegKey
+from common.thread_slice import compute_at_length
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class EngineThread:
         self.post(lambda engine: self._tallies.pop(source, None))
 
     def _run(self) -> None:
+        compute_at_length()
         try:
             while self._wait_for_work():
                 calls = self._take_calls()

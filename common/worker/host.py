@@ -29,6 +29,7 @@ from common.net.peer_role import PeerRole
 from common.net.server import GrpcServer
 from common.net.tls_folder import load_identity
 from common.telemetry.logs import configure_logging
+from common.thread_slice import answer_at_once
 from common.transport.channels import PeerChannels
 from common.vital_tasks import VitalTasks
 from common.worker.admin import WorkerAdminServicer
@@ -84,6 +85,7 @@ def run_worker(config: WorkerConfig, make_role: MakeRole) -> int:
     """Runs until SIGTERM or SIGINT. The exit code: 0, or 1 after a message that says what to do."""
     configure_logging(config.worker_id or config.role.value, config.process.log_level)
     keep_large_buffers()
+    answer_at_once()  # the event loop, and gRPC's threads; the engine's thread computes at length
     torch.set_num_threads(config.engine.num_threads or len(os.sched_getaffinity(0)))
     try:
         return asyncio.run(_serve(config, make_role))
