@@ -37,7 +37,7 @@ from common.worker.attach_session import AttachSession, LegTaker
 from common.worker.callers import worker_guard
 from common.worker.drain import Drain
 from common.worker.index_presence import IndexPresence
-from common.worker.malloc import keep_large_buffers
+from common.worker.malloc import give_back_freed, keep_large_buffers
 from common.worker.pool_blocks import PoolBlocks
 from common.worker.registration import ModelFacts, RegistrationServicer, WorkerIdentity, build_registration
 from common.worker.warm_up import warm_up
@@ -152,6 +152,7 @@ def _load(config: WorkerConfig) -> BuiltEngine:
     )
     warm_up(built.engine)
     freeze_loaded()
+    give_back_freed()
     return built
 
 
