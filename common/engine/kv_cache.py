@@ -55,6 +55,11 @@ class KVCache:
         """All memory that blocks lie in: [any number of blocks, bytes_per_block] uint8 each."""
         return tuple(raw for raw in (*self._bytes, *self._host_bytes) if raw.numel())
 
+    @property
+    def device_tensors(self) -> tuple[torch.Tensor, ...]:
+        """Those of the pool alone: [num_blocks, bytes_per_block] uint8, one per group."""
+        return tuple(self._bytes)
+
     def block_tensor(self, group_id: int, block_id: int) -> torch.Tensor:
         """[bytes_per_block] uint8: a view, on the device or, of a block of the host pool, on the CPU."""
         return self._slab(group_id, block_id)

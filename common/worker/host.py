@@ -39,6 +39,7 @@ from common.worker.drain import Drain
 from common.worker.index_presence import IndexPresence
 from common.worker.malloc import give_back_freed, keep_large_buffers
 from common.worker.pool_blocks import PoolBlocks
+from common.worker.pool_commit import commit_pool
 from common.worker.registration import ModelFacts, RegistrationServicer, WorkerIdentity, build_registration
 from common.worker.warm_up import warm_up
 from common.worker.worker import Worker
@@ -153,6 +154,7 @@ def _load(config: WorkerConfig) -> BuiltEngine:
     warm_up(built.engine)
     freeze_loaded()
     give_back_freed()
+    commit_pool(built.kv_cache)
     return built
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from contextlib import suppress
 
 import torch
 
 HUGE_PAGE_BYTES = 2 * 2**20
+_MADV_POPULATE_WRITE = 23  # Linux 5.14
 
 
 def huge_buffer(num_bytes: int) -> torch.Tensor:
@@ -25,6 +27,19 @@ def huge_buffer(num_bytes: int) -> torch.Tensor:
     buffer = torch.frombuffer(memory, dtype=torch.uint8)  # keeps the mapping alive
     start = -buffer.data_ptr() % HUGE_PAGE_BYTES
     return buffer[start : start + num_bytes]
+
+
+def commit(buffer: torch.Tensor) -> bool:
+    """Has the system give the memory of a contiguous buffer now, and changes nothing of it. Whether it did.
+
+    Any thread, whoever writes to the buffer meanwhile; releases the GIL.
+    """
+    start = -(-buffer.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (buffer.data_ptr() + buffer.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    madvise = getattr(ctypes.CDLL(None), "madvise", None)
+    if madvise is None or end <= start:
+        return False
+    return bool(madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_POPULATE_WRITE) == 0)
 
 
 class HugeArena:

@@ -1,0 +1,44 @@
+"""The pool's memory is there before anything is written to it, and holds what it held."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+import torch
+
+from common.engine.kv_cache import KVCache
+from common.kernels.cpu.huge_pages import commit, huge_buffer
+from common.kv.spec import KVCacheGroup, KVCacheSpec
+from common.worker.pool_commit import commit_pool
+
+NUM_BLOCKS = 4096
+
+
+def make_cache() -> KVCache:
+    """16 MiB."""
+    group = KVCacheGroup(group_id=0, layers=(0,), num_kv_heads=1, head_dim=64, block_size=8, dtype="float32")
+    return KVCache(spec=KVCacheSpec(groups=(group,)), num_blocks=NUM_BLOCKS, device=torch.device("cpu"))
+
+
+def test_what_is_committed_keeps_its_contents() -> None:
+    buffer = huge_buffer(5_000_000)
+    buffer[4_999_999] = 7
+    commit(buffer[123:])
+    assert buffer[4_999_999] == 7
+    assert not buffer[:4_999_999].any()
+
+
+def test_nothing_is_committed_of_nothing() -> None:
+    assert not commit(torch.empty(0, dtype=torch.uint8))
+
+
+def test_later_writes_to_the_pool_need_no_new_pages() -> None:
+    cache = make_cache()
+    commit_pool(cache).join()
+    if not commit(huge_buffer(100_000)):
+        pytest.skip("this system commits memory at the first write only")
+    faults_before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for pool in cache.device_tensors:
+        pool[:: NUM_BLOCKS // 64].numpy()[:] = 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults_before < 8
