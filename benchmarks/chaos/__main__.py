@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="the whole schedule follows from it")
     parser.add_argument("--strikes", default="", help="comma-separated, such as kill-decode,cut-link; default: all")
     parser.add_argument("--passes", type=int, default=MAX_PASSES, help="times that a fault is tried to meet each stage")
-    parser.add_argument("--minutes", type=float, default=7.0, help="no round begins after so long")
+    parser.add_argument("--minutes", type=float, default=8.0, help="no round begins after so long")
     parser.add_argument(
         "--fleets",
         default="small,shm,demo",
