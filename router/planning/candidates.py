@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.cost import StepTimes
 from common.request import WorkerId
@@ -11,6 +11,9 @@ from router.planning.plan import PlanRequest
 from router.planning.roster import Side
 from router.planning.worker_account import WorkerAccount
 from router.policy import Candidate, RequestShape
+
+# From so many steps on, a worker's fitted times are its own.
+STEADY_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class View:
                     worker_id=worker_id,
                     num_cached_tokens=num_cached,
                     queue_s=queue_s,
-                    prefill_s=self._prefill_s(account.step_times, account, num_cached),
+                    prefill_s=self._prefill_s(steadied(account.step_times, fleet_times), account, num_cached),
                     fleet_prefill_s=self._prefill_s(fleet_times, account, num_cached),
                     work_s=account.done_s(self.now_s) + queue_s,
                     num_queued_tokens=account.num_queued_tokens,
@@ -58,9 +61,10 @@ class View:
     def decode_candidates(self, side: Side, accounts: Sequence[WorkerAccount]) -> list[Candidate]:
         """What taking over the prompt's KV and decoding would cost; computing a tail, too, where a prefix is held."""
         num_tokens, sequence = self.request.num_tokens, self.shape.sequence
+        fleet_times = mean_times([account.step_times for account in accounts])
         found = []
         for account in accounts:
-            info, load, times = account.info, account.load, account.step_times
+            info, load, times = account.info, account.load, steadied(account.step_times, fleet_times)
             num_held, num_cached, num_missing_blocks = self._counts(account)
             missing_bytes = num_missing_blocks * info.num_bytes_per_block
             found.append(
@@ -97,13 +101,32 @@ class View:
         return times.prefill_s(self.request.num_tokens - num_cached, num_cached, account.info.chunk_tokens)
 
 
+def steadied(times: StepTimes, fleet: StepTimes) -> StepTimes:
+    """A worker's own times, as far as steps stand behind them; for the rest it is taken to be like the others.
+
+    A few steps while others started beside it would else make it look slow for good: whoever gets no work measures
+    nothing. Times with no count of steps are given, not fitted, and stay.
+    """
+    if not 0 < times.num_steps < STEADY_STEPS:
+        return times
+    own = times.num_steps / STEADY_STEPS
+    return replace(
+        times,
+        step_s=own * times.step_s + (1 - own) * fleet.step_s,
+        prefill_token_s=own * times.prefill_token_s + (1 - own) * fleet.prefill_token_s,
+        prefill_pair_s=own * times.prefill_pair_s + (1 - own) * fleet.prefill_pair_s,
+        decode_request_s=own * times.decode_request_s + (1 - own) * fleet.decode_request_s,
+        decode_kv_token_s=own * times.decode_kv_token_s + (1 - own) * fleet.decode_kv_token_s,
+    )
+
+
 def mean_times(times: Sequence[StepTimes]) -> StepTimes:
-    """The speed of several workers together, in prefill."""
+    """The speed of several workers together."""
     count = max(1, len(times))
     return StepTimes(
         step_s=sum([one.step_s for one in times]) / count,
         prefill_token_s=sum([one.prefill_token_s for one in times]) / count,
         prefill_pair_s=sum([one.prefill_pair_s for one in times]) / count,
-        decode_request_s=0.0,
-        decode_kv_token_s=0.0,
+        decode_request_s=sum([one.decode_request_s for one in times]) / count,
+        decode_kv_token_s=sum([one.decode_kv_token_s for one in times]) / count,
     )
