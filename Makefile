@@ -24,9 +24,10 @@ ARGS ?=
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
-		printf '  make %-12s %s\n' "$$target" "$$text"; done
+		printf '  make %-14s %s\n' "$$target" "$$text"; done
 
-install: $(STAMP) native  ## Make .venv with everything that serving, tests and checks need
+install: $(STAMP)  ## Make .venv with everything that serving, tests and checks need
+	@$(MAKE) --no-print-directory native || true
 
 native: $(STAMP)  ## Build the native CPU kernels again, where their sources changed (10 s)
 	@$(BIN)/python -m common.kernels.cpu.build

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -55,21 +56,22 @@ def build(folder: Path = HERE) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = Path(scratch)
-        list(pool.map(_run, [[compiler, *arguments] for arguments in _compilations(objects)]))
+        list(pool.map(_run, [[*compiler, *arguments] for arguments in _compilations(objects)]))
         linked = objects / LIBRARY_NAME
-        _run([compiler, "-shared", "-o", str(linked), *map(str, sorted(objects.glob("*.o"))), "-lm"])
+        _run([*compiler, "-shared", "-o", str(linked), *map(str, sorted(objects.glob("*.o"))), "-lm"])
         linked.replace(library)
     return library
 
 
-def find_compiler() -> str:
-    """Raises BuildError where there is none, or no kernels for this kind of machine."""
+def find_compiler() -> list[str]:
+    """Its command, which in CXX may have arguments. Raises BuildError where there is none, or no kernels for this
+    kind of machine."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
         raise BuildError(f"native kernels are for Linux on x86-64, not {sys.platform} on {platform.machine()}")
     named = os.environ.get("CXX")
-    for name in (named,) if named else COMPILERS:
-        if shutil.which(name):
-            return name
+    for command in (shlex.split(named),) if named else ([name] for name in COMPILERS):
+        if command and shutil.which(command[0]):
+            return command
     raise BuildError(f"CXX names {named}, which was not found" if named else NO_COMPILER)
 
 
@@ -88,7 +90,8 @@ def _compilations(objects: Path) -> list[list[str]]:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BuildError(f"{command[0]} failed: {done.stderr.strip()[-2000:]}")
+        told = done.stderr.strip()[-2000:] or f"exit status {done.returncode}, and no word of why"
+        raise BuildError(f"{command[0]} failed: {told}")
 
 
 def main() -> int:
@@ -98,7 +101,7 @@ def main() -> int:
     try:
         sys.stdout.write(f"built {build()}\n")
     except BuildError as error:
-        sys.stderr.write(f"no native kernels: {error}\n")
+        sys.stderr.write(f"no native kernels, all works without them, but slower: {error}\n")
         return 1 if "failed" in str(error) else 0
     return 0
 

@@ -53,6 +53,17 @@ def test_a_named_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPat
         build.build(tmp_path)
 
 
+def test_a_compiler_that_fails_without_a_word_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(build.BuildError, match="false failed: exit status 1"):
+        build.build(tmp_path)
+
+
+def test_a_named_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "true --some 'of them'")
+    assert build.find_compiler() == ["true", "--some", "of them"]
+
+
 def test_only_changed_sources_are_built_again(
     library: CpuLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
