@@ -42,11 +42,16 @@ class TenantBook:
             return
         self._state = state
         try:
-            self._by_hash = await asyncio.to_thread(read_tenants, self._path)
+            by_hash = await asyncio.to_thread(read_tenants, self._path)
         except ConfigError as error:
             logger.error("%s; the tenants stay as they were", error)
-        else:
-            logger.info("%s: %d keys", self._path, len(self._by_hash))
+            return
+        if not by_hash and self._by_hash:
+            # Half of a save that is not atomic looks like this.
+            logger.error("%s: holds no key; the tenants stay as they were: stop the router to lock out all", self._path)
+            return
+        self._by_hash = by_hash
+        logger.info("%s: %d keys", self._path, len(by_hash))
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:

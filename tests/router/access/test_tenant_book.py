@@ -53,7 +53,7 @@ async def test_a_change_holds_without_a_restart(tmp_path: Path) -> None:
         assert book.find("a") is None
 
 
-@pytest.mark.parametrize("broken", ["no TOML", None], ids=["not valid", "away"])
+@pytest.mark.parametrize("broken", ["no TOML", None, ""], ids=["not valid", "away", "empty"])
 async def test_a_broken_file_leaves_things_as_they_were(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str | None
 ) -> None:
