@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from common.net.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
 CA_KEY_FILE = "ca.key"
 CA_DAYS = 3650
+_LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_DNS_NAME = re.compile(rf"(?=.{{1,253}}$)(?:\*\.)?{_LABEL}(?:\.{_LABEL})*")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Clocks of machines differ a little.
 _BACKDATED = datetime.timedelta(minutes=5)
@@ -52,11 +55,12 @@ class _Validity:
 def make_certificates(folder: Path, hosts: Sequence[str], days: int, *, start: datetime.datetime | None = None) -> bool:
     """Certificates for all roles, good for `days` from `start` (None: now); those of servers also name `hosts`.
 
-    The CA of the folder is used where there is one, so that what it has issued before stays good. Whether a new one was
-    made. Raises ConfigError when the folder can't be read or written.
+    The CA of the folder is used where there is one, so that what it has issued before stays good; hosts that it has
+    named stay named. Whether a new one was made. Raises ConfigError when the folder can't be read or written.
     """
-    names = [_general_name(host) for host in dict.fromkeys((*LOOPBACK, *hosts))]
     try:
+        named = [*map(_general_name, (*LOOPBACK, *hosts)), *_named_before(folder)]
+        names = list(dict.fromkeys(named))
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         start = start or datetime.datetime.now(datetime.UTC)
         is_new = not (folder / CA_FILE).exists()
@@ -73,10 +77,22 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
     except ValueError:
         pass
+    if not _DNS_NAME.fullmatch(host):
+        raise ConfigError("host", f"must be a DNS name or an IP address, is {host!r}")
+    return x509.DNSName(host)
+
+
+def _named_before(folder: Path) -> list[x509.GeneralName]:
+    """Hosts of the router's certificate: who renews it and forgets one would lock its callers out."""
+    path = folder / PeerRole.ROUTER / CERTIFICATE_FILE
+    if not path.exists():
+        return []
     try:
-        return x509.DNSName(host)
-    except ValueError:
-        raise ConfigError("host", f"must be a DNS name or an IP address, is {host!r}") from None
+        extensions = x509.load_pem_x509_certificate(path.read_bytes()).extensions
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        raise ConfigError("certs", f"{path} can't be read as a certificate: remove it to make it anew") from None
+    return [name for name in names if name != x509.DNSName(PeerRole.ROUTER.dns_name)]
 
 
 def _make_authority(folder: Path, start: datetime.datetime) -> _Authority:

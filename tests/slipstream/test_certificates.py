@@ -64,6 +64,14 @@ def test_what_is_renewed_has_the_same_ca(tmp_path: Path) -> None:
     renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
 
 
+def test_what_is_renewed_names_the_same_hosts(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["llm.example.com"], days=30)
+    make_certificates(tmp_path, ["10.0.0.1"], days=30)
+    dns_names, addresses = names(certificate(tmp_path, PeerRole.WORKER))
+    assert dns_names == {PeerRole.WORKER.dns_name, "localhost", "llm.example.com"}
+    assert addresses == {"127.0.0.1", "::1", "10.0.0.1"}
+
+
 def test_a_ca_without_its_key_can_t_issue(tmp_path: Path) -> None:
     make_certificates(tmp_path, [], days=30)
     (tmp_path / "ca.key").unlink()
@@ -71,6 +79,12 @@ def test_a_ca_without_its_key_can_t_issue(tmp_path: Path) -> None:
         make_certificates(tmp_path, [], days=30)
 
 
-def test_a_host_that_is_no_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="host: must be a DNS name or an IP address, is 'b\xfccher'"):
-        make_certificates(tmp_path, ["b\xfccher"], days=30)
+@pytest.mark.parametrize("host", ["b\xfccher", "bad host!", "", "-a.example", "a..example"])
+def test_a_host_that_is_no_name(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigError, match="host: must be a DNS name or an IP address, is "):
+        make_certificates(tmp_path, [host], days=30)
+
+
+def test_a_wildcard_is_a_host(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["*.example.com"], days=30)
+    assert "*.example.com" in names(certificate(tmp_path, PeerRole.ROUTER))[0]
