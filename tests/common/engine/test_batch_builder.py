@@ -25,7 +25,7 @@ def scheduled(number: int, num_tokens: int, block_ids: list[int], *, width: int)
         attempt=1,
         choice_indices=(0,),
         prompt_token_ids=token_ids,
-        sampling=SamplingParams(),
+        sampling=SamplingParams(seed=0),
     )
     sequence = Sequence(
         leg=leg,
