@@ -17,14 +17,17 @@ from common.config import Role
 from common.errors import NotFoundError
 from slipstream.client import Client
 from slipstream.launcher import Cluster, ClusterWorker
-from tests.support.small_cluster import assert_nothing_left, small_cluster_config, worker_load
+from tests.support.small_cluster import assert_nothing_left, small_cluster_config, small_engine, worker_load
 
 NUM_TOKENS = 1200
 
 
 @pytest.fixture
 def cluster(tiny_model: Path) -> Iterator[Cluster]:
-    with Cluster(small_cluster_config(tiny_model, prefill=2, decode=2, max_local_prefill_tokens=0)) as cluster:
+    # Small chunks, so that prompts wait for a while.
+    engine = small_engine(tiny_model, max_num_batched_tokens=64)
+    config = small_cluster_config(tiny_model, engine=engine, prefill=2, decode=2, max_local_prefill_tokens=0)
+    with Cluster(config) as cluster:
         yield cluster
 
 
@@ -118,7 +121,7 @@ def test_a_drained_worker_runs_on_idle_until_it_is_told_otherwise(cluster: Clust
 
 
 def test_what_waits_at_a_prefill_worker_is_computed_elsewhere(cluster: Cluster, client: Client) -> None:
-    prompts = [[number, *range(1000, 1800)] for number in range(24)]
+    prompts = [[number, *range(1000, 2800)] for number in range(24)]
     expected = [client.generate(prompt, temperature=0.0, ignore_eos=True, max_tokens=4) for prompt in prompts[:3]]
     victim, _ = of_role(cluster, Role.PREFILL)
     with ThreadPoolExecutor(len(prompts)) as work:
