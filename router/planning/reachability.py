@@ -24,9 +24,11 @@ def check_reachable(roster: Roster, hint: RouteHint) -> None:
         if pinned in hint.exclude:
             raise InvalidRequestError("route.exclude", f"holds {pinned!r}, which route.{field} asks for")
     if not any(account.usable and account.info.worker_id not in hint.exclude for account in decode):
-        if any(account.available and account.info.draining for account in decode):
+        draining = [account.info.worker_id for account in decode if account.available and account.info.draining]
+        if draining:
             raise UnavailableError(
-                "every decode worker drains: start one, or take one back by `slipstream drain --undo`"
+                f"no decode worker takes work; draining: {', '.join(draining)}. Start one, or take one back by "
+                f"`slipstream drain {draining[0]} --undo`"
             )
         raise UnavailableError("no decode worker is ready: start one, or wait until it has loaded its model")
     for pinned in (hint.prefill_worker, hint.decode_worker):
