@@ -72,7 +72,7 @@ constraints: install  ## Pin what is installed now in the constraints file
 exactness: install  ## Compare with transformers token by token (20 minutes on two cores)
 	$(BIN)/python -m benchmarks.exactness $(ARGS)
 
-bench: install  ## How fast this engine is, beside the machine's own limits (3 minutes); flags in ARGS
+bench: install  ## How fast this engine is, beside the machine's own limits (2 minutes); flags in ARGS
 	$(BIN)/python -m benchmarks.speed $(ARGS)
 
 bench-peers: install  ## The same beside its peers, into benchmarks/RESULTS.md (an hour, and as long to make them)
