@@ -15,6 +15,8 @@ from benchmarks.chaos.victim import Victim
 # Beyond the lease: what was to happen at its end has happened.
 AFTER_LEASE_S = 2.5
 SLOW_BYTES_PER_S = 50_000
+# Answers are short: at the rate of requests none would be seen to be late.
+SLOW_ANSWER_BYTES_PER_S = 100
 SLOW_S = 3.0
 INDEX_AWAY_S = 1.0
 # A worker finishes what runs for up to 10 s, and a hand-over for 5 s more.
@@ -43,7 +45,7 @@ class Attack:
             case Fault.SLOW:
                 for link in self._links():
                     link.requests.throttle(SLOW_BYTES_PER_S)
-                    link.responses.open()
+                    link.responses.throttle(SLOW_ANSWER_BYTES_PER_S)
             case Fault.DRAIN:
                 self._process.drain()
             case Fault.CANCEL:

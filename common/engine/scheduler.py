@@ -168,33 +168,45 @@ class Scheduler:
         while self.waiting and step.budget > 0:
             sequence = self.waiting[0]
             num_choices += len(sequence.choice_indices)
-            if num_choices > self.config.max_num_seqs or not self._try_admit(sequence):
+            copies = None if num_choices > self.config.max_num_seqs else self._try_admit(sequence)
+            if copies is None:
                 return
             del self.waiting[0]
             self.run(sequence)
-            step.add(sequence, min(sequence.num_remaining_tokens, step.budget), ())
+            step.add(sequence, min(sequence.num_remaining_tokens, step.budget), copies)
 
-    def _try_admit(self, sequence: Sequence) -> bool:
+    def _try_admit(self, sequence: Sequence) -> tuple[BlockCopy, ...] | None:
+        """Gives it its blocks; returns the copies to make before it is computed. None when it has to wait."""
         if sequence.num_known_tokens < sequence.num_tokens:
-            return False
-        num_tokens = sequence.num_tokens
-        # At least one token is computed again: the next one is drawn from its row.
-        max_cached_tokens = 0 if sequence.wants_prompt_logprobs else num_tokens - 1
-        cached_tokens = self._kv.try_begin(
+            return None
+        copies: tuple[BlockCopy, ...] | None = ()
+        cached_tokens = self._try_begin(sequence, 0 if sequence.wants_prompt_logprobs else sequence.num_tokens)
+        if cached_tokens == sequence.num_tokens:
+            # The last token is computed again, for the next one is drawn from its row; others may use its block.
+            cached_tokens -= 1
+            copies = self._kv.try_grow(
+                sequence.table, num_computed_tokens=cached_tokens, num_tokens=sequence.num_tokens
+            )
+            if copies is None:
+                self._kv.free(sequence.table)
+                copies, cached_tokens = (), self._try_begin(sequence, cached_tokens)
+        if cached_tokens is None:
+            return None
+        if not sequence.leg.canary:
+            self.prefix_query_tokens += sequence.num_tokens
+            self.prefix_hit_tokens += cached_tokens
+        sequence.num_computed_tokens = cached_tokens
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = min(cached_tokens, sequence.num_prompt_tokens)
+        return copies
+
+    def _try_begin(self, sequence: Sequence, max_cached_tokens: int) -> int | None:
+        return self._kv.try_begin(
             sequence.table,
             sequence.token_ids,
             max_cached_tokens=max_cached_tokens,
             num_spare_blocks=len(self.running) + self.num_owed_blocks,
         )
-        if cached_tokens is None:
-            return False
-        if not sequence.leg.canary:
-            self.prefix_query_tokens += num_tokens
-            self.prefix_hit_tokens += cached_tokens
-        sequence.num_computed_tokens = cached_tokens
-        if sequence.cached_tokens is None:
-            sequence.cached_tokens = min(cached_tokens, sequence.num_prompt_tokens)
-        return True
 
 
 class _Step:

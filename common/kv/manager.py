@@ -96,15 +96,15 @@ class KVCacheManager:
     def try_grow(self, table: BlockTable, *, num_computed_tokens: int, num_tokens: int) -> tuple[BlockCopy, ...] | None:
         """Makes room for `num_tokens` tokens, of which those from `num_computed_tokens` on will be written.
 
-        Returns the copies to make before that write (a shared block is never written); None when there is no room,
-        and then nothing has changed.
+        Returns the copies to make before that write (a shared or registered block is never written); None when there
+        is no room, and then nothing has changed.
         """
         num_new_blocks = max(0, self.num_blocks_for(num_tokens) - table.num_blocks)
         first_written = num_computed_tokens // self.block_size
         shared = [
             logical_block
             for logical_block in range(first_written, table.num_blocks)
-            if self.pool.ref_count(table.block_id(logical_block)) > 1
+            if logical_block < table.num_registered or self.pool.ref_count(table.block_id(logical_block)) > 1
         ]
         if num_new_blocks + len(shared) > self.pool.num_free_blocks:
             return None
@@ -255,6 +255,7 @@ class KVCacheManager:
         shared_id = table.block_id(logical_block)
         (own_id,) = self.pool.allocate(1)
         table.replace(logical_block, own_id)
+        table.num_registered = min(table.num_registered, logical_block)
         self.pool.release((shared_id,))
         return BlockCopy(shared_id, own_id)
 

@@ -32,8 +32,8 @@ def explain_miss(
 ) -> PrefixMiss:
     """All are tokens from the prompt's start: what the worker reused; how deep the index had that worker, and the
     deepest of those that could have been chosen; how much of it the router had seen in earlier prompts."""
-    # The block of the last token is computed again in any case, so that no prompt is reused to its very end.
-    in_points = (num_tokens - 1) // stride * stride
+    # The last token is computed again in any case, so that no prompt is reused to its very end.
+    in_points = min(num_tokens // stride * stride, num_tokens - 1)
     chosen_depth, best_depth, known_depth = (min(depth, in_points) for depth in (chosen_depth, best_depth, known_depth))
     seen = max(known_depth, best_depth, chosen_depth)
     bounds = (

@@ -217,12 +217,46 @@ def test_without_requeueing_a_victim_ends() -> None:
     assert last.state is SequenceState.ENDED
 
 
+def compute(scheduler: Scheduler, num_tokens: int) -> Sequence:
+    """A sequence whose blocks are cached, and still its own."""
+    sequence = enqueue(scheduler, num_tokens)
+    scheduler.schedule()
+    scheduler._kv.register_computed(sequence.table, sequence.token_ids, num_tokens)
+    return sequence
+
+
 def test_a_cached_prefix_is_not_computed_again_but_for_one_token() -> None:
     scheduler = make_scheduler()
-    first = enqueue(scheduler, 24, arrival=0)
-    scheduler.schedule()
-    scheduler._kv.register_computed(first.table, first.token_ids, 24)
+    first = compute(scheduler, 24)
     second = enqueue(scheduler, 24, arrival=1)
-    assert work(scheduler)[-1] == (second, 16, 8)
+    entry = scheduler.schedule().scheduled[-1]
+    assert (entry.sequence, entry.start, entry.num_tokens, entry.samples) == (second, 23, 1, True)
+    assert entry.copies == (BlockCopy(first.table.block_id(2), second.table.block_id(2)),)
+    assert second.cached_tokens == 23
+    assert (scheduler.prefix_query_tokens, scheduler.prefix_hit_tokens) == (48, 23)
+    scheduler._kv.register_computed(second.table, second.token_ids, 24)
+    assert second.table.block_ids.tolist() == first.table.block_ids[:3].tolist()
+    scheduler._kv.check_integrity()
+
+
+def test_a_cached_block_that_nobody_uses_is_not_written_either() -> None:
+    scheduler = make_scheduler()
+    first = compute(scheduler, 24)
+    held = first.table.block_id(2)
+    scheduler.remove(first)
+    scheduler._kv.free(first.table)
+    second = enqueue(scheduler, 24, arrival=1)
+    assert scheduler.schedule().copies == (BlockCopy(held, second.table.block_id(2)),)
+    assert second.table.block_id(2) != held
+    scheduler._kv.check_integrity()
+
+
+def test_without_a_block_for_the_copy_the_last_block_is_computed_again() -> None:
+    scheduler = make_scheduler(num_blocks=3)
+    first = compute(scheduler, 24)
+    scheduler.remove(first)
+    scheduler._kv.free(first.table)
+    second = enqueue(scheduler, 24, arrival=1)
+    assert work(scheduler) == [(second, 16, 8)]
     assert second.cached_tokens == 16
-    assert (scheduler.prefix_query_tokens, scheduler.prefix_hit_tokens) == (48, 16)
+    scheduler._kv.check_integrity()

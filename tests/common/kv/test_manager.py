@@ -105,6 +105,18 @@ def test_the_last_holder_writes_without_a_copy() -> None:
     assert kv.try_grow(child, num_computed_tokens=12, num_tokens=13) == ()
 
 
+def test_a_registered_block_is_copied_even_for_its_last_holder() -> None:
+    kv = make_manager()
+    table = begin(kv, tokens(16))
+    shared = table.block_id(1)
+    assert kv.try_grow(table, num_computed_tokens=15, num_tokens=16) == ((shared, table.block_id(1)),)
+    assert table.num_registered == 1
+    kv.check_integrity()
+    kv.register_computed(table, tokens(16), 16)
+    assert table.block_id(1) == shared
+    kv.check_integrity()
+
+
 def test_forks_at_a_block_boundary_need_no_copy() -> None:
     kv = make_manager()
     child = kv.fork(begin(kv, tokens(16)))

@@ -51,8 +51,8 @@ def test_a_full_hit_computes_its_last_token() -> None:
     whole = {"chosen_depth": 960, "best_depth": 960, "known_depth": 960}
     assert causes(num_cached=999, **whole) == {"below_stride": 1}
     assert causes(num_tokens=960, num_cached=959, **whole) == {"below_stride": 1}
-    # 960 tokens are held whole, but the last block is computed again: nothing of the index was wrong.
-    assert causes(num_tokens=960, num_cached=944, **whole) == {"below_stride": 16}
+    # What the index said lacked its last block.
+    assert causes(num_tokens=960, num_cached=944, **whole) == {"stale": 15, "below_stride": 1}
 
 
 def test_causes_add_up_to_what_was_computed() -> None:
