@@ -80,8 +80,10 @@ class EngineConfig:
     )
     max_model_len: int | None = setting(None, "longest prompt and answer together, tokens; default: the model's")
     max_num_seqs: int = setting(64, "requests that a worker computes at the same time, at most")
-    max_num_batched_tokens: int = setting(
-        2048, "tokens that one step computes at most; longer prompts are computed in chunks"
+    max_num_batched_tokens: int | None = setting(
+        None,
+        "tokens that one step computes at most; longer prompts are computed in chunks; default: 512 on CPUs, 2048 on "
+        "GPUs",
     )
     max_num_waiting: int = setting(256, "requests that wait at a worker at most; more are refused")
     block_size: int = setting(16, "tokens per KV block: a power of two from 8 to 256")
@@ -108,9 +110,9 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.block_size not in BLOCK_SIZES:
             raise ConfigError("block_size", f"must be a power of two from 8 to 256, is {self.block_size}")
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_waiting"):
+        for name in ("max_num_seqs", "max_num_waiting"):
             _check_positive(name, getattr(self, name))
-        for name in ("max_model_len", "num_threads"):
+        for name in ("max_num_batched_tokens", "max_model_len", "num_threads"):
             if getattr(self, name) is not None:
                 _check_positive(name, getattr(self, name))
         if not 0.0 < self.kv_memory_share <= 0.95:

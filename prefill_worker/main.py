@@ -42,7 +42,7 @@ def _make_role(
         worker,
         channels,
         senders.open,
-        MapTiming(built.kv_cache.spec, config.engine.max_num_batched_tokens),
+        MapTiming(built.kv_cache.spec, built.engine.config.max_num_batched_tokens),
         lease_s=config.lease_s,
     )
     hand_over = HandOver(worker, departures)

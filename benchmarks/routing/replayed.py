@@ -25,6 +25,8 @@ UTILIZATIONS = (0.6, 0.8, 0.95)
 NUM_ROUTERS = 4
 LATE_WRITES = IndexDelays(late_fraction=0.05, late_s=2.0)
 DEATHS = Deaths(every_s=300.0)
+# Hits and balance differ a little from seed to seed, and none may miss.
+HIT_SEEDS = range(5)
 
 LEAST_HIT_RATE = 0.363
 LEAST_HIT_RATE_WITH_EVICTION = 0.350
@@ -51,10 +53,10 @@ class Traffic:
     policies: Sequence[str] = COMPARED_POLICY_NAMES
 
 
-def scenario(cache_blocks: int | None = None) -> Scenario:
+def scenario(cache_blocks: int | None = None, num_decode: int = NUM_DECODE) -> Scenario:
     return Scenario(
         fleet=FleetPlan(
-            num_prefill=NUM_PREFILL, num_decode=NUM_DECODE, cache_blocks=cache_blocks, block_size=BLOCK_SIZE
+            num_prefill=NUM_PREFILL, num_decode=num_decode, cache_blocks=cache_blocks, block_size=BLOCK_SIZE
         ),
         profile=load_profile(DEFAULT_PROFILE),
     )
@@ -63,13 +65,20 @@ def scenario(cache_blocks: int | None = None) -> Scenario:
 def run(
     traffic: Traffic, given: Scenario, policies: Sequence[str], utilization: float | None = None
 ) -> Mapping[str, Figures]:
-    """Figures by policy."""
+    """Figures by policy: medians over the seeds."""
+    return {policy: _medians(found) for policy, found in run_all(traffic, given, policies, utilization).items()}
+
+
+def run_all(
+    traffic: Traffic, given: Scenario, policies: Sequence[str], utilization: float | None = None
+) -> Mapping[str, Sequence[Figures]]:
+    """Figures by policy, of each seed."""
     prepared = prepare(TrafficOptions(source=traffic.trace, utilization=utilization), given)
     runs: dict[str, list[Figures]] = {policy: [] for policy in policies}
     for seed in traffic.seeds:
         for one in compare(prepared, dataclasses.replace(given, seed=seed), policies):
             runs[one.policy].append(one.figures)
-    return {policy: _medians(found) for policy, found in runs.items()}
+    return runs
 
 
 def _medians(runs: Sequence[Figures]) -> Figures:
@@ -77,17 +86,27 @@ def _medians(runs: Sequence[Figures]) -> Figures:
 
 
 def judge_hits(traffic: Traffic) -> Iterator[Claim]:
-    """At the trace's own times: hits and balance together."""
-    for cache_blocks, least in ((None, LEAST_HIT_RATE), (CACHE_BLOCKS, LEAST_HIT_RATE_WITH_EVICTION)):
-        figures = run(traffic, scenario(cache_blocks), [OURS])[OURS]
-        cache = "infinite cache" if cache_blocks is None else f"{cache_blocks:,} blocks per worker"
-        print_figures(f"real times, {cache}", {OURS: figures})
-        hit_rate, ceiling = figures["hit_rate"], figures["hit_rate_ceiling"]
-        yield Claim(text=f"{cache}: hit rate {hit_rate:.4f} of {ceiling:.4f} (at least {least})", met=hit_rate >= least)
-        if cache_blocks is None:
-            imbalance = figures["busiest_over_mean"]
+    """At the trace's own times: hits and balance together, in the worst of several runs."""
+    several = dataclasses.replace(traffic, seeds=sorted({*HIT_SEEDS, *traffic.seeds}))
+    for name, given, least in (
+        ("infinite cache", scenario(), LEAST_HIT_RATE),
+        # As `slipstream simulate TRACE --prefill 8 --cache infinite`.
+        (f"infinite cache, {NUM_PREFILL} decode workers", scenario(num_decode=NUM_PREFILL), LEAST_HIT_RATE),
+        (f"{CACHE_BLOCKS:,} blocks per worker", scenario(CACHE_BLOCKS), LEAST_HIT_RATE_WITH_EVICTION),
+    ):
+        runs = run_all(several, given, [OURS])[OURS]
+        print_figures(
+            f"real times, {name}", {f"seed {seed}": one for seed, one in zip(several.seeds, runs, strict=True)}
+        )
+        hit_rate, ceiling = min(one["hit_rate"] for one in runs), runs[0]["hit_rate_ceiling"]
+        yield Claim(
+            text=f"{name}: hit rate {hit_rate:.4f} of {ceiling:.4f} in the worst run (at least {least})",
+            met=hit_rate >= least,
+        )
+        if given.fleet.cache_blocks is None:
+            imbalance = max(one["busiest_over_mean"] for one in runs)
             yield Claim(
-                text=f"{cache}: busiest over mean {imbalance:.4f} (at most {MOST_IMBALANCE})",
+                text=f"{name}: busiest over mean {imbalance:.4f} in the worst run (at most {MOST_IMBALANCE})",
                 met=imbalance <= MOST_IMBALANCE,
             )
 

@@ -55,6 +55,7 @@ def build_engine(
             host_free_bytes=None if model.device.type == "cpu" else free_memory(torch.device("cpu")),
             spec=model.spec,
             max_model_len=model.max_model_len,
+            max_num_batched_tokens=model.max_num_batched_tokens,
         ),
     )
     logger.info("%s", plan)
@@ -77,7 +78,7 @@ def build_engine(
         kv=KVCacheManager(
             spec=model.spec, num_blocks=plan.num_blocks, key_root=key_root, num_host_blocks=plan.num_host_blocks
         ),
-        config=SchedulerConfig.from_engine_config(config),
+        config=SchedulerConfig.from_engine_config(config, max_num_batched_tokens=model.max_num_batched_tokens),
         eos_token_ids=eos_token_ids,
         max_model_len=model.max_model_len,
         vocab_size=model.architecture.vocab_size,

@@ -25,6 +25,7 @@ class MemoryNeeds:
     host_free_bytes: int | None = None  # of the host, now; None: the device is the host
     spec: KVCacheSpec
     max_model_len: int  # tokens
+    max_num_batched_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +109,9 @@ def _no_room(config: EngineConfig, needs: MemoryNeeds) -> str:
     request_bytes = -(-needs.max_model_len // needs.spec.block_size) * needs.spec.bytes_per_block
     # Activations grow with the tokens of a step.
     left_bytes = needs.free_bytes - needs.weight_bytes - request_bytes
-    num_tokens = config.max_num_batched_tokens * left_bytes // max(1, needs.activation_bytes)
+    num_tokens = needs.max_num_batched_tokens * left_bytes // max(1, needs.activation_bytes)
     if num_tokens >= MIN_USEFUL_STEP:
-        return f"{said}: set --max-num-batched-tokens to at most {num_tokens} (is {config.max_num_batched_tokens})"
+        return f"{said}: set --max-num-batched-tokens to at most {num_tokens} (is {needs.max_num_batched_tokens})"
     needed_bytes = needs.weight_bytes + needs.activation_bytes + request_bytes
     return f"{said}: free {_size(needed_bytes)}, or choose a smaller --model, --dtype or --max-model-len"
 

@@ -15,9 +15,10 @@ class SchedulerConfig:
     output_forecast_tokens: int | None = None  # outputs that a credit counts on; None: learned
 
     @classmethod
-    def from_engine_config(cls, config: EngineConfig) -> SchedulerConfig:
+    def from_engine_config(cls, config: EngineConfig, *, max_num_batched_tokens: int) -> SchedulerConfig:
+        """The step's size depends on the device where the config leaves it open."""
         return cls(
             max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_num_batched_tokens=max_num_batched_tokens,
             max_num_waiting=config.max_num_waiting,
         )

@@ -26,6 +26,8 @@ from common.model.weights import load_weights
 
 logger = logging.getLogger(__name__)
 
+# Of a step, by device: as few as matrices need to be computed at full speed, for all of a step waits for its end.
+DEFAULT_STEP_TOKENS = {"cpu": 512, "cuda": 2048}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -40,6 +42,7 @@ class ModelDescription:
     fingerprint: bytes
     eos_token_ids: frozenset[int]
     max_model_len: int
+    max_num_batched_tokens: int
     dtype: str
     device: torch.device
     attention: AttentionBackend
@@ -60,6 +63,7 @@ def describe_model(config: EngineConfig, layout: WeightLayout = WeightLayout.BOT
     max_model_len = _select_max_model_len(config, architecture)
     itemsize = DTYPES[dtype].itemsize
     device = _select_device(config.device)
+    max_num_batched_tokens = config.max_num_batched_tokens or DEFAULT_STEP_TOKENS[device.type]
     attention = select_attention_backend(
         config.attention_backend,
         AttentionNeeds(
@@ -79,12 +83,19 @@ def describe_model(config: EngineConfig, layout: WeightLayout = WeightLayout.BOT
         fingerprint=model_fingerprint(architecture, checkpoint),
         eos_token_ids=read_eos_token_ids(folder),
         max_model_len=max_model_len,
+        max_num_batched_tokens=max_num_batched_tokens,
         dtype=dtype,
         device=device,
         attention=attention,
         layout=layout,
         weight_bytes=weight_bytes(architecture, checkpoint.num_elements, itemsize, layout),
-        activation_bytes=activation_bytes(config, architecture, max_model_len, itemsize),
+        activation_bytes=activation_bytes(
+            architecture,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=config.max_num_seqs,
+            max_model_len=max_model_len,
+            itemsize=itemsize,
+        ),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from common.attention.torch_attention import MAX_GATHERED_KEYS
-from common.config import EngineConfig
 from common.model.architecture import ArchitectureConfig
 from common.model.weight_layout import WeightLayout
 
@@ -32,14 +31,20 @@ def _matrix_elements(architecture: ArchitectureConfig) -> int:
     return architecture.num_layers * layer + architecture.vocab_size * hidden_size
 
 
-def activation_bytes(config: EngineConfig, architecture: ArchitectureConfig, max_model_len: int, itemsize: int) -> int:
+def activation_bytes(
+    architecture: ArchitectureConfig,
+    *,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    max_model_len: int,
+    itemsize: int,
+) -> int:
     """The largest step's tensors: one layer's, since layers follow each other, and the sampled rows' logits."""
-    num_tokens = config.max_num_batched_tokens
     num_heads = architecture.num_q_heads + 2 * architecture.num_kv_heads
     row = 4 * architecture.hidden_size + 3 * architecture.intermediate_size + 3 * num_heads * architecture.head_dim
-    step_bytes = num_tokens * row * itemsize
-    logits_bytes = LOGITS_COPIES * min(config.max_num_seqs, num_tokens) * architecture.vocab_size * 4
-    return step_bytes + logits_bytes + _attention_bytes(num_tokens, architecture, max_model_len, itemsize)
+    step_bytes = max_num_batched_tokens * row * itemsize
+    logits_bytes = LOGITS_COPIES * min(max_num_seqs, max_num_batched_tokens) * architecture.vocab_size * 4
+    return step_bytes + logits_bytes + _attention_bytes(max_num_batched_tokens, architecture, max_model_len, itemsize)
 
 
 def _attention_bytes(num_tokens: int, architecture: ArchitectureConfig, max_model_len: int, itemsize: int) -> int:

@@ -30,6 +30,7 @@ def plan(
             host_free_bytes=None if host_free_mib is None else host_free_mib * MIB,
             spec=SPEC,
             max_model_len=max_model_len,
+            max_num_batched_tokens=2048,
         ),
     )
 

@@ -9,7 +9,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from common.attention.torch_attention import TorchAttention
-from common.config import EngineConfig
 from common.model import memory
 from common.model.architecture import ArchitectureConfig
 from common.model.causal_lm import CausalLM
@@ -22,7 +21,7 @@ from tests.support.paged import PagedCache, PagedSequence, make_batch
 
 def estimate(architecture: ArchitectureConfig, **changes: int) -> int:
     fields = {"max_num_seqs": 4, "max_num_batched_tokens": 200, **changes}
-    return activation_bytes(EngineConfig(**fields), architecture, max_model_len=256, itemsize=4)  # type: ignore[arg-type]
+    return activation_bytes(architecture, max_model_len=256, itemsize=4, **fields)
 
 
 @pytest.mark.parametrize("context", [0, 50])
