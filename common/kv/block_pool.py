@@ -36,6 +36,7 @@ class BlockPool:
         self._quarantined: set[int] = set()
         self._events: list[CacheEvent] = []
         self.epoch = 0
+        self.num_touched_blocks = 0  # those beyond were never used; any thread may read it
 
     @property
     def num_free_blocks(self) -> int:
@@ -86,6 +87,7 @@ class BlockPool:
             if block.key is not None:
                 self._evict(block)
             block.ref_count = 1
+            self.num_touched_blocks = max(self.num_touched_blocks, block.block_id + 1)
             block_ids.append(block.block_id)
         return block_ids
 

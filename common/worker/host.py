@@ -39,7 +39,7 @@ from common.worker.drain import Drain
 from common.worker.index_presence import IndexPresence
 from common.worker.malloc import give_back_freed, keep_large_buffers
 from common.worker.pool_blocks import PoolBlocks
-from common.worker.pool_commit import commit_pool
+from common.worker.pool_commit import PoolCommit
 from common.worker.registration import ModelFacts, RegistrationServicer, WorkerIdentity, build_registration
 from common.worker.warm_up import warm_up
 from common.worker.worker import Worker
@@ -110,9 +110,11 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
     tls = None if tls_dir is None else load_identity(tls_dir, PeerRole.WORKER)
     server = GrpcServer(tls=tls, guard=None if tls is None else worker_guard(), bulk=True)
     port = server.bind(config.host, config.port)
-    built = await asyncio.to_thread(_load, config)
+    built, commit = await asyncio.to_thread(_load, config)
     identity = _identity(config, port)
     async with AsyncExitStack() as stack:
+        commit.start()
+        stack.callback(commit.stop)
         presence = IndexPresence(with_certificates(config.index, tls), identity, config.lease_s)
         stack.push_async_callback(presence.leave)
         worker = Worker(built.engine, publish=presence.publish, on_crash=crash, index_state=presence.state)
@@ -147,15 +149,16 @@ async def _serve(config: WorkerConfig, make_role: MakeRole) -> int:
     return 1 if failures else 0
 
 
-def _load(config: WorkerConfig) -> BuiltEngine:
+def _load(config: WorkerConfig) -> tuple[BuiltEngine, PoolCommit]:
     built = build_engine(
         config.engine, hand_back_when_preempted=config.role is Role.DECODE, layout=WEIGHT_LAYOUTS[config.role]
     )
     warm_up(built.engine)
     freeze_loaded()
     give_back_freed()
-    commit_pool(built.kv_cache)
-    return built
+    commit = PoolCommit(built.kv_cache, built.engine.kv.pool)
+    commit.begin()
+    return built, commit
 
 
 def _identity(config: WorkerConfig, port: int) -> WorkerIdentity:

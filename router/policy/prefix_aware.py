@@ -46,7 +46,7 @@ class PrefixAware:
     idle_affinity: float = 64.0
     idle_below: float = 0.35
     idle_waits: float = 24.0
-    balance: float = 0.02
+    balance: float = 0.012
     idle_balance: float = 0.2
     crowd_begins: int = 6
     crowd_ratio: float = 4.0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import psutil
 import pytest
 import torch
 
 from common.engine.kv_cache import KVCache
 from common.kernels.cpu.huge_pages import commit, huge_buffer
+from common.kv.block_pool import BlockPool
 from common.kv.spec import KVCacheGroup, KVCacheSpec
-from common.worker.pool_commit import commit_pool
+from common.worker.pool_commit import PoolCommit
 
 NUM_BLOCKS = 4096
+MIB = 2**20
 
 
 def make_cache() -> KVCache:
@@ -32,13 +36,31 @@ def test_nothing_is_committed_of_nothing() -> None:
     assert not commit(torch.empty(0, dtype=torch.uint8))
 
 
-def test_the_pool_is_in_memory_before_it_is_written_to() -> None:
-    cache = make_cache()
+@pytest.fixture
+def process() -> psutil.Process:
     if not commit(huge_buffer(100_000)):
         pytest.skip("this system commits memory at the first write only")
-    process = psutil.Process()
-    resident_bytes = process.memory_info().rss
-    commit_pool(cache)
-    (pool,) = cache.device_tensors
-    assert process.memory_info().rss - resident_bytes > 0.9 * pool.nbytes
-    assert not pool.any()
+    return psutil.Process()
+
+
+def test_the_pool_is_in_memory_before_it_is_written_to(process: psutil.Process) -> None:
+    cache, resident_bytes = make_cache(), process.memory_info().rss
+    PoolCommit(cache, BlockPool(NUM_BLOCKS)).begin()
+    (memory,) = cache.device_tensors
+    assert process.memory_info().rss - resident_bytes > 0.9 * memory.nbytes
+    assert not memory.any()
+
+
+def test_memory_goes_ahead_of_its_use_and_no_further(process: psutil.Process) -> None:
+    cache, resident_bytes = make_cache(), process.memory_info().rss
+    pool = BlockPool(NUM_BLOCKS)
+    ahead = PoolCommit(cache, pool, ahead_bytes=4 * MIB)
+    ahead.begin()
+    assert 3 * MIB < process.memory_info().rss - resident_bytes < 8 * MIB
+    ahead.start()
+    pool.release(pool.allocate(NUM_BLOCKS // 2))
+    deadline_s = time.monotonic() + 30
+    while process.memory_info().rss - resident_bytes < 11 * MIB and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    ahead.stop()
+    assert 11 * MIB < process.memory_info().rss - resident_bytes < 15 * MIB
