@@ -7,6 +7,50 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SessionRequest(_message.Message):
+    __slots__ = ("id", "generate", "cancel", "timeout_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATE_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    generate: GenerateRequest
+    cancel: CancelAnswer
+    timeout_ms: int
+    def __init__(self, id: _Optional[int] = ..., generate: _Optional[_Union[GenerateRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelAnswer, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class CancelAnswer(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SessionResponse(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedCompositeFieldContainer[AnswerPart]
+    def __init__(self, parts: _Optional[_Iterable[_Union[AnswerPart, _Mapping]]] = ...) -> None: ...
+
+class AnswerPart(_message.Message):
+    __slots__ = ("id", "response", "end")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    response: GenerateResponse
+    end: AnswerEnd
+    def __init__(self, id: _Optional[int] = ..., response: _Optional[_Union[GenerateResponse, _Mapping]] = ..., end: _Optional[_Union[AnswerEnd, _Mapping]] = ...) -> None: ...
+
+class AnswerEnd(_message.Message):
+    __slots__ = ("status", "message", "field", "retry_after_ms")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    status: str
+    message: str
+    field: str
+    retry_after_ms: int
+    def __init__(self, status: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
 class GenerateRequest(_message.Message):
     __slots__ = ("model", "text", "chat", "token_ids", "sampling", "priority", "deadline_ms", "ttft_slo_ms", "tpot_slo_ms", "route", "request_id", "cache_salt", "return_prompt_token_ids", "heartbeat_ms", "resume_from")
     MODEL_FIELD_NUMBER: _ClassVar[int]

@@ -39,6 +39,11 @@ class InferenceStub:
                 request_serializer=protos_dot_inference__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=protos_dot_inference__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.Session = channel.stream_stream(
+                '/slipstream.v1.Inference/Session',
+                request_serializer=protos_dot_inference__pb2.SessionRequest.SerializeToString,
+                response_deserializer=protos_dot_inference__pb2.SessionResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/slipstream.v1.Inference/ListModels',
                 request_serializer=protos_dot_inference__pb2.ListModelsRequest.SerializeToString,
@@ -51,6 +56,15 @@ class InferenceServicer:
 
     def Generate(self, request, context):
         """Streams the answer of one request. Cancelling the call frees everything it holds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Session(self, request_iterator, context):
+        """Many answers on one stream: what comes for several of them at once is one message, which costs a fraction of what
+        as many streams' messages do. The stream's end cancels all that have not ended; what a request breaks is its own
+        answer alone, but for a message that can't be read or is too large.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -69,6 +83,11 @@ def add_InferenceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=protos_dot_inference__pb2.GenerateRequest.FromString,
                     response_serializer=protos_dot_inference__pb2.GenerateResponse.SerializeToString,
+            ),
+            'Session': grpc.stream_stream_rpc_method_handler(
+                    servicer.Session,
+                    request_deserializer=protos_dot_inference__pb2.SessionRequest.FromString,
+                    response_serializer=protos_dot_inference__pb2.SessionResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -103,6 +122,33 @@ class Inference:
             '/slipstream.v1.Inference/Generate',
             protos_dot_inference__pb2.GenerateRequest.SerializeToString,
             protos_dot_inference__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Session(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/slipstream.v1.Inference/Session',
+            protos_dot_inference__pb2.SessionRequest.SerializeToString,
+            protos_dot_inference__pb2.SessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from common.errors import SlipstreamError
 from common.net.patience import Patience
@@ -45,7 +45,7 @@ class RouterCore:
         self._created_s = int(time.time())
         self.answers: set[Answer] = set()  # of admitted requests that have not ended
 
-    async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
+    async def generate(self, command: GenerateCommand) -> AsyncGenerator[GenerateEvent, None]:
         """See `Generator.generate`."""
         try:
             self._check_deadline(command)

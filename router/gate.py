@@ -20,11 +20,11 @@ class Gate:
         self._left = asyncio.Event()
         self._cut = False
         self.num_inside = 0
-        self.draining = False
+        self.shut = asyncio.Event()
 
     def enter(self, *, resumed: bool) -> None:
         """Raises DrainingError when the gate is shut, OverloadedError when too many are inside."""
-        if self.draining:
+        if self.shut.is_set():
             raise DrainingError("this router is draining: ask another one")
         # Answers of a router that died have been paid for: they find room beside as many as this one has itself.
         limit = self._max_num_requests * (2 if resumed else 1)
@@ -49,7 +49,7 @@ class Gate:
     async def drain(self, timeout_s: float) -> bool:
         """Nobody enters any more; those inside have `timeout_s` to leave, and are sent away then. Whether all left
         by themselves."""
-        self.draining = True
+        self.shut.set()
         all_left = await self._wait_empty(timeout_s)
         self._cut = True
         for task in self._tasks:

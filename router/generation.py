@@ -5,7 +5,7 @@ Owns the vocabulary of one generation; knows neither wire formats nor workers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -171,7 +171,7 @@ class ModelCard:
 class Generator(Protocol):
     """The router's core as its front ends see it."""
 
-    def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
+    def generate(self, command: GenerateCommand) -> AsyncGenerator[GenerateEvent, None]:
         """The answer, event by event. Closing the iterator cancels the request on every worker.
 
         Raises SlipstreamError subclasses, each with its status.

@@ -164,7 +164,7 @@ async def _serve(config: RouterConfig) -> int:
                 version=version("slipstream"),
             )
 
-        inference = InferenceServicer(core, text.sampling_defaults, guard.tenant_of)
+        inference = InferenceServicer(core, text.sampling_defaults, guard.tenant_of, core.gate.shut)
         inference_pb2_grpc.add_InferenceServicer_to_server(inference, server.server)
         admin = RouterAdminServicer(fleet, decisions, core.answers, status)
         admin_pb2_grpc.add_AdminServicer_to_server(admin, server.server)

@@ -14,7 +14,6 @@ from common.net.patience import Patience
 from protos import admin_pb2, inference_pb2
 from router.generation import ModelCard
 from slipstream import codec
-from slipstream.answer_progress import BrokenAnswerError
 from slipstream.caller import Caller
 from slipstream.connection import (
     CONTROL_TIMEOUT_S,
@@ -30,8 +29,8 @@ from slipstream.connection import (
 from slipstream.explanation import Explanation, decode_explanation
 from slipstream.fleet_status import FleetStatus, IntegrityReport
 from slipstream.generation import GenerateOptions, Generation, GenerationBuilder, GenerationDelta
-from slipstream.pursuit import Pursuit
-from slipstream.router_link import RouterLink
+from slipstream.pursuit import Attempt, Pursuit
+from slipstream.session import MAX_REQUEST_BYTES, NoSessionError, SessionLink
 from slipstream.targets import Targets
 
 
@@ -82,7 +81,7 @@ class AsyncClient:
     async def close(self) -> None:
         """Ends the connections and every call on them. Idempotent."""
         for link in self._links:
-            await link.channel.close()
+            await link.close()
 
     async def generate(
         self, prompt: str | Sequence[int] | None = None, **options: Unpack[GenerateOptions]
@@ -137,11 +136,11 @@ class AsyncClient:
         return codec.decode_integrity(await self._call(lambda link: link.admin.CheckIntegrity, request))
 
     async def _stream(self, request: inference_pb2.GenerateRequest) -> AsyncIterator[GenerationDelta]:
-        pursuit, metadata = self._pursue(request), self._caller.metadata
+        pursuit = self._pursue(request)
         while True:
             attempt = pursuit.begin()
             link = self._take(attempt.index)
-            call: Any = link.inference.Generate(attempt.request, timeout=attempt.timeout_s, metadata=metadata)
+            call = self._ask(link, attempt)
             address = self._targets.addresses[attempt.index]
             patience = Patience(self._silence_s)
             try:
@@ -151,12 +150,14 @@ class AsyncClient:
                     if delta is not None:
                         yield delta
                 return
-            except BrokenAnswerError as error:
-                pause_s = pursuit.note_failure(error)
+            except NoSessionError:
+                pause_s = 0.0  # the next call goes without
             except _SilentError:
                 self._replace(attempt.index, link)
                 silence = RouterSilentError(address, self._silence_s)
                 pause_s = pursuit.note_failure(silence, by_connection=link.has_answered)
+            except SlipstreamError as error:
+                pause_s = pursuit.note_failure(error)
             except grpc.aio.AioRpcError as error:
                 pause_s = pursuit.note_failure(error_of(error, address))
             finally:
@@ -166,7 +167,13 @@ class AsyncClient:
                 pursuit.end()
             await asyncio.sleep(pause_s)
 
-    async def _call(self, method: Callable[[RouterLink[grpc.aio.Channel]], Any], request: Any) -> Any:
+    def _ask(self, link: SessionLink, attempt: Attempt) -> Any:
+        """The answer as a call, to be read and cancelled."""
+        if link.session.is_unknown or attempt.request.ByteSize() > MAX_REQUEST_BYTES:
+            return link.inference.Generate(attempt.request, timeout=attempt.timeout_s, metadata=self._caller.metadata)
+        return link.session.ask(attempt.request, attempt.timeout_s)
+
+    async def _call(self, method: Callable[[SessionLink], Any], request: Any) -> Any:
         refusals: list[SlipstreamError] = []
         tried: set[int] = set()
         while len(tried) < len(self._targets):
@@ -197,23 +204,23 @@ class AsyncClient:
             heartbeat_s=self._silence_s / HEARTBEATS_PER_SILENCE,
         )
 
-    def _open(self, address: str) -> RouterLink[grpc.aio.Channel]:
-        return RouterLink(self._caller.open_async(address))
+    def _open(self, address: str) -> SessionLink:
+        return SessionLink(self._caller.open_async(address), address, self._caller.metadata)
 
-    def _take(self, index: int) -> RouterLink[grpc.aio.Channel]:
+    def _take(self, index: int) -> SessionLink:
         link = self._links[index]
         link.num_calls += 1
         return link
 
-    def _replace(self, index: int, silent: RouterLink[grpc.aio.Channel]) -> None:
+    def _replace(self, index: int, silent: SessionLink) -> None:
         silent.retired = True
         if self._links[index] is silent:
             self._links[index] = self._open(self._targets.addresses[index])
 
-    async def _give_back(self, link: RouterLink[grpc.aio.Channel]) -> None:
+    async def _give_back(self, link: SessionLink) -> None:
         link.num_calls -= 1
         if link.to_be_closed:
-            await link.channel.close()
+            await link.close()
 
 
 class _SilentError(Exception):

@@ -80,13 +80,24 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
         failure = _connection_failure(details)
         if failure is not None:
             return RouterUnreachableError(f"{address}: {failure}")
-        return UnavailableError(f"{address}: {details}")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return InvalidRequestError("prompt", f"the request is too large: {details}")
-    retry_after_s = float(metadata.get(RETRY_AFTER_MS_KEY, 1000)) / 1000
     if code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL) and _connection_failure(details) is not None:
         return RouterUnreachableError(f"{address}: {_connection_failure(details)}")
-    return error_from_status(code.name, details, field=metadata.get(FIELD_KEY), retry_after_s=retry_after_s)
+    retry_after_ms = metadata.get(RETRY_AFTER_MS_KEY)
+    retry_after_s = None if retry_after_ms is None else float(retry_after_ms) / 1000
+    return error_of_status(code.name, details, address, field=metadata.get(FIELD_KEY), retry_after_s=retry_after_s)
+
+
+def error_of_status(
+    status: str, message: str, address: str, *, field: str | None, retry_after_s: float | None
+) -> SlipstreamError:
+    """The error that a router's own words stand for; `status` is the name of a gRPC status."""
+    if status == grpc.StatusCode.UNAVAILABLE.name:
+        return UnavailableError(f"{address}: {message}")
+    return error_from_status(
+        status, message, field=field, retry_after_s=1.0 if retry_after_s is None else retry_after_s
+    )
 
 
 def none_answers(refusals: Sequence[SlipstreamError]) -> SlipstreamError:

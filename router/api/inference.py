@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -23,6 +25,7 @@ from protos import inference_pb2 as pb
 from protos import inference_pb2_grpc
 from router.access.tenant import Tenant
 from router.answer import MAX_UNREAD_S
+from router.api.session import AnswerSession
 from router.generation import (
     ChatPrompt,
     ChoiceDelta,
@@ -44,25 +47,26 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
-    """`sampling_defaults`: the model's own, for what a caller leaves open. `tenant_of`: whose a call is."""
+    """`sampling_defaults`: the model's own, for what a caller leaves open. `tenant_of`: whose a call is. `closing`:
+    sessions without an answer are to end."""
 
     def __init__(
         self,
         generator: Generator,
         sampling_defaults: SamplingParams = NEUTRAL,
         tenant_of: Callable[[Context], Tenant | None] = lambda context: None,
+        closing: asyncio.Event | None = None,
     ) -> None:
         self._tenant_of = tenant_of
         self._generator = generator
         self._sampling_defaults = sampling_defaults
+        self._closing = closing or asyncio.Event()
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
-        command = _decode(request, context.time_remaining(), self._sampling_defaults, tenant=self._tenant_of(context))
-        events = self._generator.generate(command)
+        messages = self._answer(request, context.time_remaining(), self._tenant_of(context))
         patience = Patience(MAX_UNREAD_S)
         try:
-            async for event in events:
-                message = _encode(command.request_id, event)
+            async for message in messages:
                 try:
                     # A caller that takes nothing fills the flow-control window: then writing waits.
                     with patience:
@@ -71,7 +75,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
                     raise RequestCancelledError(f"the caller has read nothing for {MAX_UNREAD_S:.0f} s") from None
         finally:
             patience.close()
-            await _close(events)
+            await messages.aclose()
+
+    async def Session(self, request_iterator: AsyncIterator[pb.SessionRequest], context: Context) -> None:
+        tenant = self._tenant_of(context)
+        session = AnswerSession(
+            context, lambda request, timeout_s: self._answer(request, timeout_s, tenant), self._closing
+        )
+        await session.run(request_iterator)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         cards = self._generator.models()
@@ -87,11 +98,13 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             ]
         )
 
-
-async def _close(events: AsyncIterator[GenerateEvent]) -> None:
-    close = getattr(events, "aclose", None)
-    if close is not None:
-        await close()
+    async def _answer(
+        self, request: pb.GenerateRequest, timeout_s: float | None, tenant: Tenant | None
+    ) -> AsyncGenerator[pb.GenerateResponse, None]:
+        command = _decode(request, timeout_s, self._sampling_defaults, tenant=tenant)
+        async with aclosing(self._generator.generate(command)) as events:
+            async for event in events:
+                yield _encode(command.request_id, event)
 
 
 def _decode(

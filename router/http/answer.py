@@ -6,9 +6,9 @@ import asyncio
 import dataclasses
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -119,8 +119,7 @@ class Answer:
 
     async def _generate(self, prompt_index: int, command: GenerateCommand, take: _Take) -> None:
         # Closed at once when this is cancelled or `take` fails; a garbage collector would take its time.
-        events = cast("AsyncGenerator[GenerateEvent, None]", self._generator.generate(command))
-        async with aclosing(events):
+        async with aclosing(self._generator.generate(command)) as events:
             async for event in events:
                 await take(prompt_index, event)
 

@@ -24,7 +24,7 @@ def check_reachable(roster: Roster, hint: RouteHint) -> None:
         if pinned in hint.exclude:
             raise InvalidRequestError("route.exclude", f"holds {pinned!r}, which route.{field} asks for")
     if not any(account.usable and account.info.worker_id not in hint.exclude for account in decode):
-        draining = [account.info.worker_id for account in decode if account.available and account.info.draining]
+        draining = sorted(one.info.worker_id for one in decode if one.available and one.info.draining)
         if draining:
             raise UnavailableError(
                 f"no decode worker takes work; draining: {', '.join(draining)}. Start one, or take one back by "

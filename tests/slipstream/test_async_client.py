@@ -6,8 +6,9 @@ import socket
 import grpc
 import pytest
 
-from common.errors import DeadlineExceededError, InvalidRequestError
+from common.errors import DeadlineExceededError, InvalidRequestError, RequestCancelledError
 from slipstream import AsyncClient
+from slipstream.session import MAX_REQUEST_BYTES
 from tests.support.scripted_router import Script, ScriptedRouter
 
 
@@ -59,6 +60,42 @@ async def test_the_timeout_holds(router: ScriptedRouter) -> None:
     async with AsyncClient(router.address, timeout_s=0.3) as client:
         with pytest.raises(DeadlineExceededError):
             await client.generate("x")
+
+
+async def test_a_router_without_sessions_is_called_without(router: ScriptedRouter) -> None:
+    router.script = Script(knows_sessions=False)
+    async with AsyncClient(router.address) as client:
+        answers = await asyncio.gather(*(client.generate(str(number)) for number in range(4)))
+        answers.append(await client.generate("x"))
+    assert {answer.text for answer in answers} == {"The sky is blue."}
+
+
+@pytest.mark.parametrize("knows_sessions", [True, False])
+async def test_a_large_prompt_is_answered_too(router: ScriptedRouter, knows_sessions: bool) -> None:
+    router.script = Script(knows_sessions=knows_sessions)
+    async with AsyncClient(router.address) as client:
+        assert (await client.generate("x" * (MAX_REQUEST_BYTES + 1))).text == "The sky is blue."
+
+
+async def test_what_a_closed_client_was_asked_ends(router: ScriptedRouter) -> None:
+    router.script = Script(endless=True)
+    client = AsyncClient(router.address)
+    task = asyncio.create_task(client.generate("x"))
+    assert await asyncio.to_thread(router.script.arrived.wait, 5)
+    await client.close()
+    with pytest.raises(RequestCancelledError):
+        await task
+
+
+async def test_leaving_an_answer_early_cancels_it_alone(router: ScriptedRouter) -> None:
+    router.script = left = Script(endless=True)
+    async with AsyncClient(router.address) as client:
+        stream = client.stream("x")
+        assert (await anext(stream)).text == "The "
+        router.script = Script()
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert (await client.generate("y")).text == "The sky is blue."
+        assert await asyncio.to_thread(left.cancelled.wait, 5)
 
 
 async def test_a_router_that_does_not_answer_is_passed_over(router: ScriptedRouter) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Queue
 from typing import Any
 
 import grpc
@@ -30,6 +32,7 @@ class Script:
     heartbeats: bool = False  # says meanwhile that it lives
     tells_start: bool = True
     knows_resume: bool = True
+    knows_sessions: bool = True
     has_chat_template: bool = True
     requests: list[inference_pb2.GenerateRequest] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
@@ -79,6 +82,37 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServicer, admin_pb2_grpc.AdminS
             time.sleep(0.01)
         yield _last_message(request, len(script.words))
 
+    def Session(self, requests: Iterator[inference_pb2.SessionRequest], context: Any) -> Iterator[Any]:
+        if not self.script.knows_sessions:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        parts: Queue[inference_pb2.AnswerPart | None] = Queue()
+        answers: dict[int, _AnswerContext] = {}
+
+        def answer(request_id: int, request: inference_pb2.GenerateRequest) -> None:
+            end = inference_pb2.AnswerEnd(status="OK")
+            try:
+                for response in self.Generate(request, answers[request_id]):
+                    parts.put(inference_pb2.AnswerPart(id=request_id, response=response))
+            except _AbortedError as error:
+                end = error.end
+            parts.put(inference_pb2.AnswerPart(id=request_id, end=end))
+
+        def read() -> None:
+            with suppress(Exception):  # of a stream that the caller has ended
+                for request in requests:
+                    if request.WhichOneof("kind") == "cancel":
+                        answers[request.id].end()
+                        continue
+                    answers[request.id] = _AnswerContext(context)
+                    threading.Thread(target=answer, args=(request.id, request.generate), daemon=True).start()
+            for one in answers.values():
+                one.end()
+            parts.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        while (part := parts.get()) is not None:
+            yield inference_pb2.SessionResponse(parts=[part])
+
     def ListModels(self, request: Any, context: Any) -> inference_pb2.ListModelsResponse:
         card = inference_pb2.ModelCard(id="tiny", max_model_len=128, vocab_size=300, created_s=1)
         return inference_pb2.ListModelsResponse(models=[card])
@@ -111,6 +145,46 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServicer, admin_pb2_grpc.AdminS
 
     def CheckIntegrity(self, request: Any, context: Any) -> admin_pb2.CheckIntegrityResponse:
         return admin_pb2.CheckIntegrityResponse(num_blocks=100, num_free_blocks=100)
+
+
+class _AbortedError(Exception):
+    def __init__(self, end: inference_pb2.AnswerEnd) -> None:
+        super().__init__(end.message)
+        self.end = end
+
+
+class _AnswerContext:
+    """Of one answer of a session, as a call's."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._trailers: dict[str, str] = {}
+        self._callbacks: list[Callable[[], None]] = []
+        self._ended = False
+
+    def add_callback(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
+
+    def set_trailing_metadata(self, trailers: Sequence[tuple[str, str]]) -> None:
+        self._trailers = dict(trailers)
+
+    def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise _AbortedError(
+            inference_pb2.AnswerEnd(
+                status=code.name,
+                message=details,
+                field=self._trailers.get("slipstream-field", ""),
+                retry_after_ms=int(self._trailers.get("slipstream-retry-after-ms", 0)),
+            )
+        )
+
+    def is_active(self) -> bool:
+        return not self._ended and self._context.is_active()
+
+    def end(self) -> None:
+        self._ended = True
+        for callback in self._callbacks:
+            callback()
 
 
 def _message(request: inference_pb2.GenerateRequest, index: int, word: str) -> inference_pb2.GenerateResponse:
