@@ -1,4 +1,4 @@
-"""What issue 5 wants, as ratios within one run, and whether the results have it."""
+"""What is wanted, as ratios within one run, and whether the results have it."""
 
 from __future__ import annotations
 
