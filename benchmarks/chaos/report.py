@@ -64,8 +64,10 @@ def verdict_line(tally: Tally, gaps: Sequence[tuple[Strike, Stage]], least_reque
     """The last line: UNHARMED, or HARMED."""
     is_good = tally.is_good and not gaps and tally.num_requests >= least_requests
     counts = ", ".join(f"{count} {verdict}" for verdict, count in tally.verdicts.items())
+    too_few = "" if tally.num_requests >= least_requests else f" (at least {least_requests} are wanted)"
+    verdict = "UNHARMED" if is_good else "HARMED"
     return (
-        f"{'UNHARMED' if is_good else 'HARMED'}: {tally.num_requests} requests in {elapsed_s / 60:.1f} minutes: "
+        f"{verdict}: {tally.num_requests} requests{too_few} in {elapsed_s / 60:.1f} minutes: "
         f"{counts}; {tally.num_left} leaks, {len(tally.faults)} other faults, {len(gaps)} gaps"
     )
 

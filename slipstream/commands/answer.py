@@ -34,8 +34,9 @@ def summary(answer: Generation) -> str:
     usage, timings, route = answer.usage, answer.timings, answer.route
     per_token_s = (timings.total_s - timings.ttft_s) / max(1, usage.generated_tokens - 1)
     workers = " → ".join(filter(None, (route.prefill_worker, route.decode_worker)))
+    unit = "token" if usage.prompt_tokens == 1 else "tokens"
     return (
-        f"{usage.prompt_tokens} prompt tokens ({usage.cached_tokens} cached), {usage.generated_tokens} generated · "
+        f"{usage.prompt_tokens} prompt {unit} ({usage.cached_tokens} cached), {usage.generated_tokens} generated · "
         f"first token {timings.ttft_s * 1000:.0f} ms, then {per_token_s * 1000:.0f} ms per token · {workers}"
     )
 

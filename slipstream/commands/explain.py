@@ -50,7 +50,8 @@ def explain(sources: Sources, request_id: str, as_json: bool) -> int:
 
 
 def _text(explanation: Explanation) -> str:
-    lines = [f"request {explanation.request_id}: {explanation.prompt_tokens} prompt tokens"]
+    unit = "token" if explanation.prompt_tokens == 1 else "tokens"
+    lines = [f"request {explanation.request_id}: {explanation.prompt_tokens} prompt {unit}"]
     for attempt, plan in enumerate(explanation.plans, start=1):
         lines += _plan_lines(attempt, plan)
     if not explanation.plans:

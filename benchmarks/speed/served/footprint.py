@@ -15,7 +15,7 @@ SEED = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """100 prompts of 450 tokens are 1 GB of KV in bf16: as much as is transferred, and as the pool holds."""
+    """100 prompts of 450 tokens are 1 GB of KV in bf16, which are transferred."""
 
     weight_mib: float
     name: str = "memory"

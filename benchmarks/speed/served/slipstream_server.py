@@ -19,7 +19,7 @@ from slipstream.cluster_config import ClusterConfig
 from slipstream.launcher import Cluster, ClusterEvent
 
 MIB = 2**20
-KV_MIB = 1024  # of each worker
+KV_MIB = 512  # of each worker: what a worker has committed before it is ready
 
 
 @dataclass(slots=True)
