@@ -74,7 +74,8 @@ class CausalLM(nn.Module):
         """Final hidden states, normalised: [num_tokens, hidden_size]. Writes the batch's keys and values."""
         if self.decoder is not None and self.decoder.takes(batch.num_tokens):
             return self.decoder.forward(batch, kv_cache)
-        hidden = embedding(batch.token_ids, self.embedding)
+        # What all layers add to stays float32: in bfloat16, sums of this many terms lose what decides close calls.
+        hidden = embedding(batch.token_ids, self.embedding).float()
         rotary = self.rotary(batch.positions)
         plan = self.attention.plan(batch, LayerKVCache(*kv_cache.layer(0)), self.windows)
         for index, layer in enumerate(self.layers):
@@ -106,7 +107,7 @@ class DecoderLayer(nn.Module):
         self.mlp = Mlp(architecture, dtype=dtype, device=device)
 
     def forward(self, hidden: torch.Tensor, rotary: Rotary, plan: Any, cache: LayerKVCache) -> torch.Tensor:
-        """hidden: [num_tokens, hidden_size], updated in place."""
+        """hidden: [num_tokens, hidden_size] float32, updated in place."""
         hidden += self.attention(rms_norm(hidden, self.attention_norm, self.epsilon), rotary, plan, cache)
         hidden += self.mlp(rms_norm(hidden, self.mlp_norm, self.epsilon))
         return hidden

@@ -41,7 +41,8 @@ def activation_bytes(
 ) -> int:
     """The largest step's tensors: one layer's, since layers follow each other, and the sampled rows' logits."""
     num_heads = architecture.num_q_heads + 2 * architecture.num_kv_heads
-    row = 4 * architecture.hidden_size + 3 * architecture.intermediate_size + 3 * num_heads * architecture.head_dim
+    # the residual stream is float32: of half-width numbers it takes two
+    row = 5 * architecture.hidden_size + 3 * architecture.intermediate_size + 3 * num_heads * architecture.head_dim
     step_bytes = max_num_batched_tokens * row * itemsize
     logits_bytes = LOGITS_COPIES * min(max_num_seqs, max_num_batched_tokens) * architecture.vocab_size * 4
     return step_bytes + logits_bytes + _attention_bytes(max_num_batched_tokens, architecture, max_model_len, itemsize)
