@@ -98,11 +98,10 @@ def _served(results: Results) -> Iterator[Judged]:
 
 
 def _interference(results: Results) -> Iterator[Judged]:
-    quiet = results.median("h", SPLIT, "quiet_p99_ms")
-    disturbed = results.median("h", SPLIT, "disturbed_p99_ms")
-    if quiet is not None and disturbed is not None:
+    found = results.median("h", SPLIT, "p99_ratio")
+    if found is not None:
         about = f"h: {SPLIT}, p99 between tokens, disturbed in parts of undisturbed"
-        yield Judged(about=about, found=disturbed / quiet, wanted=1.3, at_least=False)
+        yield Judged(about=about, found=found, wanted=1.3, at_least=False)
 
 
 def _goodput(results: Results) -> Iterator[Judged]:

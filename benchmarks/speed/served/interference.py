@@ -22,10 +22,10 @@ SEED = 1000
 
 @dataclass(slots=True)
 class Gaps:
-    """Times between tokens of all streams, by the phase in which the second one came."""
+    """Times between tokens of all streams, from when they count on."""
 
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {"": [], "quiet": [], "disturbed": []})
-    phase: str = ""  # of which nothing is used: the streams start
+    seconds: list[float] = field(default_factory=list)
+    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,7 @@ class Interference:
         return {
             "quiet_p99_ms": Measure(unit="ms between tokens, p99, undisturbed", higher_is_better=False),
             "disturbed_p99_ms": Measure(unit="ms between tokens, p99, disturbed", higher_is_better=False),
+            "p99_ratio": Measure(unit="disturbed in parts of undisturbed", higher_is_better=False),
             "disturbed_tokens_per_s": Measure(unit="tokens/s of the streams, disturbed", higher_is_better=True),
         }
 
@@ -52,7 +53,7 @@ class Interference:
 
     def measure(self, contender: Contender, prompts: Prompts, repeat: int) -> Mapping[str, float]:
         assert is_served(contender)
-        num_prompts = int(self.phase_s / self.prompt_interval_s) + 1
+        num_prompts = int(self.phase_s / self.prompt_interval_s)
         seed = SEED * (repeat + 1)
         streams = prompts.requests(self.num_streams * 20, 16, self.stream_tokens, seed=seed)
         intruders = prompts.requests(num_prompts, self.prompt_tokens, 1, seed=seed + 1)
@@ -61,35 +62,42 @@ class Interference:
     async def _measure(
         self, contender: ServedContender, streams: list[Request], intruders: list[Request]
     ) -> Mapping[str, float]:
+        async with contender.connect() as target:
+            # Each phase begins anew, so that contexts, with which steps grow longer, are the same in both.
+            quiet_s = await self._phase(target, streams[: len(streams) // 2], [])
+            disturbed_s = await self._phase(target, streams[len(streams) // 2 :], intruders)
+        quiet_p99_s, disturbed_p99_s = quantile(quiet_s, 0.99), quantile(disturbed_s, 0.99)
+        return {
+            "quiet_p99_ms": MS * quiet_p99_s,
+            "disturbed_p99_ms": MS * disturbed_p99_s,
+            "p99_ratio": disturbed_p99_s / quiet_p99_s,
+            "disturbed_tokens_per_s": len(disturbed_s) / self.phase_s,
+        }
+
+    async def _phase(self, target: StreamTarget, streams: list[Request], intruders: list[Request]) -> list[float]:
+        """Seconds between tokens of all streams, once they have started."""
         gaps = Gaps()
         supply = itertools.cycle(streams)
-        async with contender.connect() as target:
-            tasks: list[asyncio.Task[Any]] = [
-                asyncio.create_task(_decode_on(target, supply, gaps)) for _ in range(self.num_streams)
-            ]
-            await asyncio.sleep(self.start_s)
-            gaps.phase = "quiet"
-            await asyncio.sleep(self.phase_s)
-            gaps.phase = "disturbed"
-            began_s = time.perf_counter()
-            for number, intruder in enumerate(intruders):
-                await asyncio.sleep(began_s + number * self.prompt_interval_s - time.perf_counter())
-                tasks.append(asyncio.create_task(timed(target, intruder, began_s)))
-            gaps.phase = ""
-            failures = [task.exception() for task in tasks if task.done() and not task.cancelled()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(_decode_on(target, supply, gaps)) for _ in range(self.num_streams)
+        ]
+        await asyncio.sleep(self.start_s)
+        gaps.counts = True
+        began_s = time.perf_counter()
+        for number, intruder in enumerate(intruders):
+            await asyncio.sleep(began_s + number * self.prompt_interval_s - time.perf_counter())
+            tasks.append(asyncio.create_task(timed(target, intruder, began_s)))
+        await asyncio.sleep(began_s + self.phase_s - time.perf_counter())
+        failures = [task.exception() for task in tasks if task.done() and not task.cancelled()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for failure in failures:
             if failure is not None:
                 raise failure
-        if not gaps.seconds["quiet"] or not gaps.seconds["disturbed"]:
-            raise ValueError("in one of the phases no token came")
-        return {
-            "quiet_p99_ms": MS * quantile(gaps.seconds["quiet"], 0.99),
-            "disturbed_p99_ms": MS * quantile(gaps.seconds["disturbed"], 0.99),
-            "disturbed_tokens_per_s": len(gaps.seconds["disturbed"]) / self.phase_s,
-        }
+        if not gaps.seconds:
+            raise ValueError("no token came in a phase")
+        return gaps.seconds
 
 
 def is_served(contender: Contender) -> TypeGuard[ServedContender]:
@@ -103,7 +111,7 @@ async def _decode_on(target: StreamTarget, supply: Iterator[Request], gaps: Gaps
         async with aclosing(target.stream(next(supply))) as stream:
             async for num_tokens in stream:
                 now_s = time.perf_counter()
-                if last_s is not None:
+                if last_s is not None and gaps.counts:
                     # Several tokens in one message came one step after the other, and are seen at once.
-                    gaps.seconds[gaps.phase] += [now_s - last_s] + [0.0] * (num_tokens - 1)
+                    gaps.seconds += [now_s - last_s] + [0.0] * (num_tokens - 1)
                 last_s = now_s
