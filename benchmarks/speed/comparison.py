@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from benchmarks.speed.contender import Contender, ContenderError
 from benchmarks.speed.limits import measure_limits
-from benchmarks.speed.other_load import MAX_OTHER_CORES, OtherLoad
+from benchmarks.speed.other_load import MAX_OTHER_CORES, OtherLoad, settle
 from benchmarks.speed.prompts import Prompts
 from benchmarks.speed.results import OTHER_CORES, Results, Taker
 from benchmarks.speed.served.sse import HttpStatusError
@@ -91,6 +91,7 @@ class Comparison:
 
     def _measure(self, workload: Workload, contender: Contender, repeat: int) -> None:
         """One run; a disturbed one is kept, but counts only where there is no other."""
+        settle()
         began_s, others = time.monotonic(), OtherLoad()
         run = workload.measure(contender, self._prompts, repeat)
         took_s, other_cores = time.monotonic() - began_s, others.cores()

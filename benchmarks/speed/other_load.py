@@ -8,6 +8,19 @@ import psutil
 
 # Cores. The kernel's own threads and an idle machine's services stay below.
 MAX_OTHER_CORES = 0.15
+LOOK_S = 0.25
+MAX_SETTLING_S = 5.0
+
+
+def settle() -> None:
+    """Waits until the machine idles: an engine's threads spin on for a second after its last request, at the cost of
+    the one that is measured next."""
+    deadline_s = time.monotonic() + MAX_SETTLING_S
+    while time.monotonic() < deadline_s:
+        began_s, busy_s = time.monotonic(), _busy_s()
+        time.sleep(LOOK_S)
+        if (_busy_s() - busy_s) / (time.monotonic() - began_s) <= MAX_OTHER_CORES:
+            return
 
 
 class OtherLoad:
@@ -23,10 +36,14 @@ class OtherLoad:
 
 
 def _others_s() -> float:
-    whole = psutil.cpu_times()
-    busy_s = whole.user + whole.nice + whole.system + whole.irq + whole.softirq + getattr(whole, "steal", 0.0)
     here = psutil.Process()
-    return float(busy_s - sum(_used_s(one) for one in (here, *here.children(recursive=True))))
+    return float(_busy_s() - sum(_used_s(one) for one in (here, *here.children(recursive=True))))
+
+
+def _busy_s() -> float:
+    """CPU seconds of the whole machine."""
+    whole = psutil.cpu_times()
+    return float(whole.user + whole.nice + whole.system + whole.irq + whole.softirq + getattr(whole, "steal", 0.0))
 
 
 def _used_s(process: psutil.Process) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,19 @@ def command(environment: PeerEnvironment, model: Path, port: int) -> list[str]:
     program = next((path for path in environment.folder.rglob("llama-server") if path.is_file()), None)
     if program is None:
         raise ContenderError(f"no llama-server in {environment.folder}")
+    _link_libraries(program.parent)
     where = ["--host", HOST, "--port", str(port), "-m", str(bfloat16_gguf())]
     return [str(program), *where, "-np", str(NUM_SLOTS), "-c", str(CONTEXT_TOKENS), *OPTIONS]
+
+
+def _link_libraries(folder: Path) -> None:
+    """The package lists the links between its libraries, which a wheel can't hold, and makes none."""
+    listed = folder / "_symlinks.json"
+    if not listed.is_file():
+        return
+    for name, target in json.loads(listed.read_text(encoding="utf-8")).items():
+        if not (folder / name).exists():
+            (folder / name).symlink_to(target)
 
 
 def body(request: Request) -> Mapping[str, Any]:
