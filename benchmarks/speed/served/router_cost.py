@@ -25,7 +25,7 @@ class RouterCost:
     about: str = "router: CPU per token at 32 streams, and per prompt of 2,000, tokenising included"
     num_streams: int = 32
     stream_tokens: int = 96
-    num_prompts: int = 16
+    num_prompts: int = 8  # together they fit a worker's KV cache
     prompt_tokens: int = 2000
 
     @property
