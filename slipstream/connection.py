@@ -9,7 +9,7 @@ import grpc
 
 from common.errors import InvalidRequestError, NotFoundError, SlipstreamError, UnavailableError
 from common.net.handshake import explain_handshake
-from common.net.status import FIELD_KEY, RETRY_AFTER_MS_KEY, error_from_status
+from common.net.status import BROKEN_STREAM, FIELD_KEY, RETRY_AFTER_MS_KEY, error_from_status
 
 DEFAULT_TARGET = "127.0.0.1:50051"
 DEFAULT_TIMEOUT_S = 600.0
@@ -51,6 +51,7 @@ _LOST = (
     "ping timeout",
     "Stream removed",
     "Received RST_STREAM",
+    BROKEN_STREAM,
 )
 
 

@@ -130,7 +130,9 @@ class _Stream:
 
     async def _write_all(self) -> None:
         try:
-            while True:
+            # A router without sessions says so now; a write that met its word would hide it.
+            await self._call.initial_metadata()
+            while not self._call.done():
                 await self._call.write(await self._outgoing.get())
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             pass  # who reads learns why

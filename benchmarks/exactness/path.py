@@ -156,7 +156,7 @@ def _work_faults(spec: FleetSpec, case: Case, traffic: Traffic) -> Iterator[str]
 
 def _expected_cached_tokens(case: Case, num_prompt_tokens: int, block_size: int) -> int | None:
     """Whole blocks, and one prompt token is always computed."""
-    most = (num_prompt_tokens - 1) // block_size * block_size
+    most = min(num_prompt_tokens // block_size * block_size, num_prompt_tokens - 1)
     match case.prefill_cached:
         case Cached.NOTHING:
             return 0

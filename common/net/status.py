@@ -26,6 +26,8 @@ from common.net.handshake import explain_handshake
 # gRPC takes 8 KiB of metadata for granted.
 MAX_MESSAGE_CHARS = 900
 MAX_FIELD_CHARS = 100
+# What grpc.aio says, with INTERNAL, of a stream that ended while something was being written to it.
+BROKEN_STREAM = "Internal error from Core"
 FIELD_KEY = "slipstream-field"
 RETRY_AFTER_MS_KEY = "slipstream-retry-after-ms"
 
@@ -72,6 +74,8 @@ def error_from_status(
 ) -> SlipstreamError:
     """The domain error for a status name such as RESOURCE_EXHAUSTED."""
     match status:
+        case Status.INTERNAL if message == BROKEN_STREAM:
+            return UnavailableError("the connection broke")
         case Status.INVALID_ARGUMENT:
             name = field or "request"
             return InvalidRequestError(name, message.removeprefix(f"{name}: "))

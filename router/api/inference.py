@@ -79,6 +79,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
 
     async def Session(self, request_iterator: AsyncIterator[pb.SessionRequest], context: Context) -> None:
         tenant = self._tenant_of(context)
+        await context.send_initial_metadata(())  # the caller waits for it
         session = AnswerSession(
             context, lambda request, timeout_s: self._answer(request, timeout_s, tenant), self._closing
         )

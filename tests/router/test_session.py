@@ -41,6 +41,8 @@ class BlockedContext:
         self.writing, self.released = asyncio.Event(), asyncio.Event()
         self.messages: list[pb.SessionResponse] = []
 
+    async def send_initial_metadata(self, metadata: object) -> None: ...
+
     async def write(self, message: pb.SessionResponse) -> None:
         self.writing.set()
         await self.released.wait()

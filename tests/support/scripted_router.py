@@ -85,6 +85,7 @@ class ScriptedRouter(inference_pb2_grpc.InferenceServicer, admin_pb2_grpc.AdminS
     def Session(self, requests: Iterator[inference_pb2.SessionRequest], context: Any) -> Iterator[Any]:
         if not self.script.knows_sessions:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        context.send_initial_metadata(())
         parts: Queue[inference_pb2.AnswerPart | None] = Queue()
         answers: dict[int, _AnswerContext] = {}
 
