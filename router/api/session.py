@@ -83,12 +83,22 @@ class AnswerSession:
                 case "generate":
                     if request.id in self._tasks:
                         raise InvalidRequestError("id", f"{request.id} is that of another answer of this stream")
-                    self._tasks[request.id] = asyncio.create_task(self._run(request))
+                    self._start(request)
                 case "cancel":
                     if (task := self._tasks.get(request.id)) is not None:
                         task.cancel()
                 case _:
                     raise InvalidRequestError("kind", "is missing: set one of generate, cancel")
+
+    def _start(self, request: pb.SessionRequest) -> None:
+        task = self._tasks[request.id] = asyncio.create_task(self._run(request))
+
+        # A task that is cancelled before it begins runs nothing of its own.
+        def forget(_: asyncio.Task[None]) -> None:
+            del self._tasks[request.id]
+            self._changed.set()
+
+        task.add_done_callback(forget)
 
     async def _write_all(self) -> None:
         patience = Patience(MAX_UNREAD_S)
@@ -127,9 +137,6 @@ class AnswerSession:
         except Exception as error:
             logger.error("a request failed", exc_info=error)
             end = pb.AnswerEnd(status="INTERNAL", message=f"internal error: {type(error).__name__}: {error}")
-        finally:
-            del self._tasks[request.id]
-            self._changed.set()
         self._put(pb.AnswerPart(id=request.id, end=end))
 
     def _put(self, part: pb.AnswerPart) -> asyncio.Event:

@@ -123,6 +123,18 @@ async def test_a_cancelled_answer_is_closed_and_says_nothing_more() -> None:
         assert (await read_ends(call, 1))[0] == {1: "Hello world"}
 
 
+async def test_an_answer_that_is_cancelled_before_it_begins_leaves_nothing() -> None:
+    async def asked() -> AsyncIterator[pb.SessionRequest]:  # both at once, without a turn of the loop between
+        yield pb.SessionRequest(id=1, generate=pb.GenerateRequest(text="x"))
+        yield pb.SessionRequest(id=1, cancel=pb.CancelAnswer())
+
+    generator = ScriptedGenerator()
+    servicer: Any = InferenceServicer(generator)
+    async with asyncio.timeout(5):
+        await servicer.Session(asked(), BlockedContext())
+    assert generator.commands == []
+
+
 async def test_an_answer_may_be_cancelled_while_it_waits_for_the_caller_to_read() -> None:
     context = BlockedContext()
     generator = ScriptedGenerator()
