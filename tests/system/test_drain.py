@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,14 +19,17 @@ from slipstream.client import Client
 from slipstream.launcher import Cluster, ClusterWorker
 from tests.support.small_cluster import assert_nothing_left, small_cluster_config, small_engine, worker_load
 
+T = TypeVar("T")
 NUM_TOKENS = 1200
 
 
 @pytest.fixture
 def cluster(tiny_model: Path) -> Iterator[Cluster]:
-    # Small chunks, so that prompts wait for a while.
-    engine = small_engine(tiny_model, max_num_batched_tokens=64)
-    config = small_cluster_config(tiny_model, engine=engine, prefill=2, decode=2, max_local_prefill_tokens=0)
+    # Small chunks, so that prompts wait for seconds.
+    prefill_engine = small_engine(tiny_model, max_num_batched_tokens=16)
+    config = small_cluster_config(
+        tiny_model, prefill_engine=prefill_engine, prefill=2, decode=2, max_local_prefill_tokens=0
+    )
     with Cluster(config) as cluster:
         yield cluster
 
@@ -37,11 +40,18 @@ def client(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-def wait_until(holds: Callable[[], bool], otherwise: str, timeout_s: float = 20.0) -> None:
+def wait_for(find: Callable[[], T | None], otherwise: str, timeout_s: float = 20.0) -> T:
+    """What `find` returns once it is neither None nor False."""
     deadline_s = time.monotonic() + timeout_s
-    while not holds():
+    while not (found := find()):
         assert time.monotonic() < deadline_s, otherwise
         time.sleep(0.01)
+    return found
+
+
+def find_busy_worker(cluster: Cluster) -> ClusterWorker | None:
+    """A prefill worker at which a prompt waits. Which one it is is the router's choice."""
+    return next((one for one in of_role(cluster, Role.PREFILL) if worker_load(one).num_waiting > 0), None)
 
 
 def of_role(cluster: Cluster, role: Role) -> list[ClusterWorker]:
@@ -96,7 +106,7 @@ def test_what_a_decode_worker_decodes_moves_on(cluster: Cluster, client: Client,
     assert {index: [token for token, _ in tokens] for index, tokens in got.items()} == {
         index: [token for token, _ in tokens] for index, tokens in expected.items()
     }
-    wait_until(lambda: cluster.child(stopped[0].id).exit_code is not None, "it does not stop")
+    wait_for(lambda: cluster.child(stopped[0].id).exit_code is not None, "it does not stop")
     assert cluster.child(stopped[0].id).exit_code == 0
     left = [worker for worker in cluster.workers if worker.id != stopped[0].id]
     assert sum(worker_load(worker).num_prefilled_tokens for worker in left) <= num_prefilled[0], "it was computed again"
@@ -121,18 +131,17 @@ def test_a_drained_worker_runs_on_idle_until_it_is_told_otherwise(cluster: Clust
 
 
 def test_what_waits_at_a_prefill_worker_is_computed_elsewhere(cluster: Cluster, client: Client) -> None:
-    prompts = [[number, *range(1000, 2800)] for number in range(24)]
+    prompts = [[number, *range(1000, 2800)] for number in range(48)]
     expected = [client.generate(prompt, temperature=0.0, ignore_eos=True, max_tokens=4) for prompt in prompts[:3]]
-    victim, _ = of_role(cluster, Role.PREFILL)
     with ThreadPoolExecutor(len(prompts)) as work:
         answers = [
             work.submit(client.generate, prompt, temperature=0.0, ignore_eos=True, max_tokens=4) for prompt in prompts
         ]
-        wait_until(lambda: worker_load(victim).num_waiting > 0, "nothing waits")
+        victim = wait_for(lambda: find_busy_worker(cluster), "nothing waits")
         cluster.kill(victim.id, signal.SIGTERM)
         generations = [answer.result(timeout=60) for answer in answers]
     assert [one.token_ids for one in generations[:3]] == [one.token_ids for one in expected]
-    wait_until(lambda: cluster.child(victim.id).exit_code is not None, "it does not stop")
+    wait_for(lambda: cluster.child(victim.id).exit_code is not None, "it does not stop")
     assert cluster.child(victim.id).exit_code == 0
     assert_nothing_left(cluster, except_for=(victim.id,))
 
@@ -151,5 +160,5 @@ def test_the_only_decode_worker_finishes_what_it_has(tiny_model: Path) -> None:
             max_tokens=NUM_TOKENS,
         )
         assert len(got[0]) == NUM_TOKENS
-        wait_until(lambda: cluster.child(decode.id).exit_code is not None, "it does not stop")
+        wait_for(lambda: cluster.child(decode.id).exit_code is not None, "it does not stop")
         assert cluster.child(decode.id).exit_code == 0
