@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from common.errors import InvalidRequestError
 
@@ -123,8 +123,7 @@ class TokenLogprob:
     top: tuple[TopLogprob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LegKey:
+class LegKey(NamedTuple):
     """One attempt at some choices of a request."""
 
     request_id: RequestId

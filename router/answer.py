@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Callable
 
 from common.errors import RequestCancelledError
 from common.request import TokenLogprob
@@ -23,8 +23,10 @@ class Answer:
     What is not read yet is merged, so that a slow reader gets fewer, larger messages.
     """
 
-    def __init__(self, request: AdmittedRequest, text: TextModel) -> None:
+    def __init__(self, request: AdmittedRequest, text: TextModel, on_news: Callable[[], None]) -> None:
+        """`on_news` is called whenever there is something to take."""
         self._request = request
+        self._on_news = on_news
         self.choices = [
             Choice(
                 index=index, text_stream=text.stream(stop=request.sampling.stop, min_tokens=request.sampling.min_tokens)
@@ -34,7 +36,6 @@ class Answer:
         self._prompt_logprobs: tuple[TokenLogprob, ...] | None = None
         self._start_told = self._prompt_told = False
         self._unread_since_s: float | None = None
-        self._arrived = asyncio.Event()
         self._first_token_s: float | None = None
         self._second_token_s: float | None = None
         self._last_token_s: float | None = None
@@ -87,8 +88,8 @@ class Answer:
         for received in point.choices:
             self.choices[received.index].resume(received, self._request.sampling.max_tokens)
 
-    def deliver(self, message: TokensArrived) -> None:
-        """Takes new tokens. Those seen before, or after the end, are dropped.
+    def deliver(self, message: TokensArrived, now_s: float) -> None:
+        """Takes new tokens. Those seen before, or after the end, are dropped. `now_s` is monotonic.
 
         Raises RequestCancelledError when the caller has not read for MAX_UNREAD_S.
         """
@@ -96,28 +97,19 @@ class Answer:
         num_seen = len(choice.token_ids) - message.first_index
         if choice.finished or num_seen < 0:
             return
-        self._note_times(message, num_seen < len(message.token_ids))
+        self._note_times(message, num_seen < len(message.token_ids), now_s)
         choice.add(message, num_seen)
-        self._announce()
+        self._announce(now_s)
 
     def note_hand_over(self, end: LegEnded) -> None:
         self.transferred_bytes += end.num_sent_bytes
         self.transferred_blocks += end.num_sent_blocks
         self._transfer_s = end.transfer_s
 
-    async def wait(self) -> None:
-        """Until there is something to take, or `wake` was called."""
-        await self._arrived.wait()
-        self._arrived.clear()
-
-    def wake(self) -> None:
-        """Nothing more will come: a reader must not wait for it."""
-        self._arrived.set()
-
     def take(self) -> GenerateEvent | None:
         """All that is new, in one event without usage; None when there is nothing."""
         self._unread_since_s = None
-        choices = tuple(choice.take() for choice in self.choices if choice.has_unread)
+        choices = tuple([choice.take() for choice in self.choices if choice.has_unread])
         if not choices:
             return None
         event = GenerateEvent(
@@ -133,16 +125,14 @@ class Answer:
         """Usage, timings and route: nothing follows it."""
         return GenerateEvent(usage=self._usage(), timings=self._timings(), route=self._route())
 
-    def _announce(self) -> None:
-        now_s = time.monotonic()
+    def _announce(self, now_s: float) -> None:
         if self._unread_since_s is None:
             self._unread_since_s = now_s
         elif now_s - self._unread_since_s > MAX_UNREAD_S:
             raise RequestCancelledError(f"the caller has read nothing for {MAX_UNREAD_S:.0f} s")
-        self._arrived.set()
+        self._on_news()
 
-    def _note_times(self, message: TokensArrived, is_new: bool) -> None:
-        now_s = time.monotonic()
+    def _note_times(self, message: TokensArrived, is_new: bool, now_s: float) -> None:
         if message.start is not None and self._cached_tokens is None:
             self._cached_tokens = message.start.num_cached_tokens
             self._prefill_s = message.start.prefill_s

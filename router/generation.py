@@ -5,7 +5,8 @@ Owns the vocabulary of one generation; knows neither wire formats nor workers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -89,7 +90,7 @@ class GenerateCommand:
     canary: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: one comes with each token, and a frozen one costs twice as much
 class ChoiceDelta:
     """New tokens and text of one choice. `first_index` is the position of token_ids[0] among its tokens."""
 
@@ -168,14 +169,61 @@ class ModelCard:
     created_s: int  # Unix seconds
 
 
+class AnswerFeed(Protocol):
+    """One request's answer, as its front end takes it: told that there is news, it takes all of it at once.
+
+    No task of the front end's need be woken for a token: who serves many answers takes what they have together.
+    """
+
+    @property
+    def request_id(self) -> str: ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything was taken, the error included: nothing will come any more."""
+        ...
+
+    def take(self) -> GenerateEvent | None:
+        """The next event, with all that is new; None when there is nothing now. Raises, once and last, what the
+        request failed with: SlipstreamError subclasses, each with its status."""
+        ...
+
+    def close(self) -> None:
+        """The caller wants no more: what has not ended is cancelled on every worker. Idempotent."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """After `close`: until nothing of the request is left here."""
+        ...
+
+
 class Generator(Protocol):
     """The router's core as its front ends see it."""
 
-    def generate(self, command: GenerateCommand) -> AsyncGenerator[GenerateEvent, None]:
-        """The answer, event by event. Closing the iterator cancels the request on every worker.
+    def begin(self, command: GenerateCommand, on_news: Callable[[], None]) -> AnswerFeed:
+        """Begins a request; `close` its feed on every path. `on_news` is called on the event loop whenever there is
+        something to take, more than once for the same news, and never from within this.
 
-        Raises SlipstreamError subclasses, each with its status.
+        Raises SlipstreamError subclasses for what is refused at the door.
         """
         ...
 
     def models(self) -> Sequence[ModelCard]: ...
+
+
+async def events_of(generator: Generator, command: GenerateCommand) -> AsyncGenerator[GenerateEvent, None]:
+    """The answer, event by event, for a front end with a task for it. Closing the iterator cancels the request.
+
+    Raises what `begin` and `take` raise.
+    """
+    news = asyncio.Event()
+    feed = generator.begin(command, news.set)
+    try:
+        while not feed.ended:
+            await news.wait()
+            news.clear()
+            while (event := feed.take()) is not None:
+                yield event
+    finally:
+        feed.close()
+        await feed.wait_closed()

@@ -91,7 +91,7 @@ class LegAttempt:
         # Tokens that came before those in front of them: the two workers' streams keep no common order.
         self._early: dict[int, list[TokensArrived]] = {}
         self._awaits_hand_over = plan.kind in (PlanKind.SPLIT, PlanKind.MOVE)
-        self._committed = False
+        self._computed = self._committed = False
         self._stage: Stage | None = None
 
     async def run(self, on_submitted: Callable[[], None]) -> None:
@@ -220,13 +220,18 @@ class LegAttempt:
         if tokens.first_index > len(choice.token_ids) and not choice.finished:
             self._early.setdefault(tokens.choice_index, []).append(tokens)
             return
-        # Each worker's own are in order: only prefill's can have been missing.
-        for message in (tokens, *self._early.pop(tokens.choice_index, ())):
-            self._take_tokens(message)
+        self._take_tokens(tokens)
+        if self._early:
+            # Each worker's own are in order: only prefill's can have been missing.
+            for message in self._early.pop(tokens.choice_index, ()):
+                self._take_tokens(message)
 
     def _take_tokens(self, tokens: TokensArrived) -> None:
-        self._booking.computed(time.monotonic())
-        self._answer.deliver(tokens)
+        now_s = time.monotonic()
+        if not self._computed:
+            self._computed = True
+            self._booking.computed(now_s)
+        self._answer.deliver(tokens, now_s)
         index = tokens.choice_index
         if self._is_decode(tokens.worker_id):
             if not self._committed:
@@ -236,7 +241,7 @@ class LegAttempt:
         stage = Stage.DECODING if self._committed else Stage.HANDING_OVER
         if stage is not self._stage:
             self._enter(stage)
-        if (kept := self._to_keep.pop(index, None)) is not None:
+        if self._to_keep and (kept := self._to_keep.pop(index, None)) is not None:
             self._take_kept(index, kept)
         if tokens.finish_reason is not None:
             self._unended.discard(index)

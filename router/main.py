@@ -41,6 +41,7 @@ from router.gate import Gate
 from router.http import create_app, serve_http
 from router.index_view import IndexView
 from router.metrics import RouterMetrics
+from router.ongoing_request import Services
 from router.planning.books import Books
 from router.planning.planner import Planner, PlannerSettings
 from router.policy import select_policy
@@ -114,35 +115,35 @@ async def _serve(config: RouterConfig) -> int:
             tasks.start(view.watch(fleet), "members")
             tasks.start(fleet.keep_members(), "settle members")
         decisions = DecisionLog()
-        core = RouterCore(
-            model_name=model_name,
-            text=text_workers,
-            fleet=fleet,
-            admission=Admission(fleet, PromptReader(text_workers), model_name),
-            means=Means(
-                fleet=fleet,
-                planner=RequestPlanner(
-                    planner=Planner(
-                        books.roster,
-                        select_policy(config.policy),
-                        random.Random(),
-                        PlannerSettings(max_local_prefill_tokens=config.max_local_prefill_tokens),
-                    ),
-                    books=books,
-                    lookup=lookup,
-                    background=background,
-                    metrics=metrics,
-                    decisions=decisions,
-                ),
-                room=WaitingRoom(fleet.changed, config.max_num_requests, lambda: books.roster.version),
-                background=background,
-                metrics=metrics,
-                max_attempts=config.max_attempts,
+        planner = RequestPlanner(
+            planner=Planner(
+                books.roster,
+                select_policy(config.policy),
+                random.Random(),
+                PlannerSettings(max_local_prefill_tokens=config.max_local_prefill_tokens),
             ),
+            books=books,
+            lookup=lookup,
+            background=background,
+            metrics=metrics,
+            decisions=decisions,
+        )
+        means = Means(
+            fleet=fleet,
+            planner=planner,
+            room=WaitingRoom(fleet.changed, config.max_num_requests, lambda: books.roster.version),
+            background=background,
+            metrics=metrics,
+            max_attempts=config.max_attempts,
+        )
+        services = Services(
+            text=text_workers,
+            admission=Admission(fleet, PromptReader(text_workers), model_name),
+            means=means,
             metrics=metrics,
             gate=Gate(config.max_num_requests),
-            limits=access.limits,
         )
+        core = RouterCore(model_name=model_name, fleet=fleet, services=services, limits=access.limits)
         readiness = Readiness(
             core,
             fleet,

@@ -14,7 +14,7 @@ from common.config import Role
 from common.errors import OverloadedError, SlipstreamError
 from common.request import SamplingParams
 from router.fleet import Fleet
-from router.generation import GenerateCommand, Generator, RouteHint, TokenPrompt
+from router.generation import GenerateCommand, Generator, RouteHint, TokenPrompt, events_of
 from router.worker_handle import WorkerHandle
 
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class Readiness:
         """Why no answer came; None when one did, or when the pair was too busy with others to give it."""
         before = [handle.load_report.num_generated_tokens for handle in pair.workers]
         try:
-            async for _ in self._generator.generate(self._command(pair)):
+            async for _ in events_of(self._generator, self._command(pair)):
                 pass
         except SlipstreamError as error:
             works = [

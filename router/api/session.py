@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, TypeAlias
 
 import grpc
@@ -16,6 +14,8 @@ from common.net.patience import Patience
 from common.net.status import FIELD_KEY, RETRY_AFTER_MS_KEY, details_of, message_of
 from protos import inference_pb2 as pb
 from router.answer import MAX_UNREAD_S
+from router.api.inference_codec import encode_event
+from router.generation import AnswerFeed
 
 logger = logging.getLogger(__name__)
 
@@ -23,32 +23,26 @@ logger = logging.getLogger(__name__)
 MAX_JOINT_BYTES = 2**20
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Responses = AsyncGenerator[pb.GenerateResponse, None]
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Parts that go out together."""
-
-    parts: list[pb.AnswerPart]
-    written: asyncio.Event = field(default_factory=asyncio.Event)
+Begin: TypeAlias = Callable[[pb.GenerateRequest, "float | None", Callable[[], None]], AnswerFeed]
 
 
 class AnswerSession:
-    """One Session call. `answer` brings a request's responses; its second argument are the seconds that it may take.
+    """One Session call. `begin` begins a request, see `Generator.begin`; its second argument are the seconds that it
+    may take.
 
-    An answer has one part at most that is not written yet: what comes meanwhile is merged where it comes from.
+    No answer has a task here: the writer takes what all of them have, and what comes while it writes is merged where
+    it comes from.
     """
 
-    def __init__(
-        self, context: Context, answer: Callable[[pb.GenerateRequest, float | None], Responses], closing: asyncio.Event
-    ) -> None:
+    def __init__(self, context: Context, begin: Begin, closing: asyncio.Event) -> None:
         self._context = context
-        self._answer = answer
+        self._begin = begin
         self._closing = closing
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._batch = _Batch([])
-        self._has_parts = asyncio.Event()
+        self._feeds: dict[int, AnswerFeed] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._news: dict[int, None] = {}  # whose answers have something to take, in order
+        self._refused: list[tuple[int, Exception]] = []
+        self._has_news = asyncio.Event()
         self._writing = False
         self._changed = asyncio.Event()  # an answer has ended, or parts are written
 
@@ -64,10 +58,11 @@ class AnswerSession:
                 await asyncio.wait({reading, writing, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
         finally:
-            tasks = [reading, writing, closing, *self._tasks.values()]
-            for task in tasks:
+            for task in (reading, writing, closing):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for answer_id in tuple(self._feeds):
+                self._close(answer_id)
+            await asyncio.gather(reading, writing, closing, *self._leaving, return_exceptions=True)
         for task in (reading, writing):
             if not task.cancelled():
                 task.result()
@@ -75,85 +70,109 @@ class AnswerSession:
     def _is_open(self, reading: asyncio.Task[None], writing: asyncio.Task[None]) -> bool:
         if writing.done() or (reading.done() and reading.exception() is not None):
             return False
-        return bool(self._tasks or self._batch.parts or self._writing)
+        return bool(self._feeds or self._leaving or self._refused or self._writing)
 
     async def _read_all(self, requests: AsyncIterator[pb.SessionRequest]) -> None:
         async for request in requests:
             match request.WhichOneof("kind"):
                 case "generate":
-                    if request.id in self._tasks:
+                    if request.id in self._feeds:
                         raise InvalidRequestError("id", f"{request.id} is that of another answer of this stream")
                     self._start(request)
                 case "cancel":
-                    if (task := self._tasks.get(request.id)) is not None:
-                        task.cancel()
+                    self._close(request.id)
                 case _:
                     raise InvalidRequestError("kind", "is missing: set one of generate, cancel")
 
     def _start(self, request: pb.SessionRequest) -> None:
-        task = self._tasks[request.id] = asyncio.create_task(self._run(request))
+        answer_id = request.id
+        timeout_s = request.timeout_ms / 1000 if request.HasField("timeout_ms") else None
 
-        # A task that is cancelled before it begins runs nothing of its own.
-        def forget(_: asyncio.Task[None]) -> None:
-            del self._tasks[request.id]
-            self._changed.set()
+        def note() -> None:
+            self._news[answer_id] = None
+            self._has_news.set()
 
-        task.add_done_callback(forget)
+        try:
+            self._feeds[answer_id] = self._begin(request.generate, timeout_s, note)
+        except Exception as error:
+            self._refused.append((answer_id, error))
+            self._has_news.set()
+
+    def _close(self, answer_id: int) -> None:
+        """Of no effect when the answer has ended."""
+        feed = self._feeds.pop(answer_id, None)
+        if feed is None:
+            return
+        self._news.pop(answer_id, None)
+        feed.close()
+        leaving = asyncio.create_task(feed.wait_closed())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._left)
+
+    def _left(self, leaving: asyncio.Task[None]) -> None:
+        self._leaving.discard(leaving)
+        self._changed.set()
 
     async def _write_all(self) -> None:
         patience = Patience(MAX_UNREAD_S)
         try:
             while True:
-                await self._has_parts.wait()
-                self._has_parts.clear()
-                batch, self._batch = self._batch, _Batch([])
+                await self._has_news.wait()
+                self._has_news.clear()
                 self._writing = True
-                for message in _messages(batch.parts):
+                for message in _in_messages(self._take_all()):
                     try:
                         with patience:
                             await self._context.write(message)
                     except TimeoutError:
                         raise RequestCancelledError(f"the caller has read nothing for {MAX_UNREAD_S:.0f} s") from None
                 self._writing = False
-                batch.written.set()
                 self._changed.set()
         finally:
             patience.close()
 
-    async def _run(self, request: pb.SessionRequest) -> None:
-        timeout_s = request.timeout_ms / 1000 if request.HasField("timeout_ms") else None
-        written: asyncio.Event | None = None
-        end = pb.AnswerEnd(status="OK")
+    def _take_all(self) -> pb.SessionResponse:
+        """What there is of all answers."""
+        message = pb.SessionResponse()
+        refused, self._refused = self._refused, []
+        for answer_id, error in refused:
+            message.parts.add(id=answer_id, end=_end_of(error))
+        news, self._news = self._news, {}
+        for answer_id in news:
+            if (feed := self._feeds.get(answer_id)) is not None:  # else it was cancelled
+                self._take(message, answer_id, feed)
+        return message
+
+    def _take(self, message: pb.SessionResponse, answer_id: int, feed: AnswerFeed) -> None:
         try:
-            async with aclosing(self._answer(request.generate, timeout_s)) as responses:
-                async for response in responses:
-                    if written is not None and not written.is_set():
-                        await written.wait()
-                    written = self._put(pb.AnswerPart(id=request.id, response=response))
-        except SlipstreamError as error:
-            if error.status is Status.INTERNAL:
-                logger.error("a request failed", exc_info=error)
-            end = _end_of(error)
+            while (event := feed.take()) is not None:
+                part = message.parts.add()
+                part.id = answer_id
+                encode_event(part.response, feed.request_id, event)
         except Exception as error:
-            logger.error("a request failed", exc_info=error)
-            end = pb.AnswerEnd(status="INTERNAL", message=f"internal error: {type(error).__name__}: {error}")
-        self._put(pb.AnswerPart(id=request.id, end=end))
-
-    def _put(self, part: pb.AnswerPart) -> asyncio.Event:
-        """Set when it is written."""
-        self._batch.parts.append(part)
-        self._has_parts.set()
-        return self._batch.written
+            message.parts.add(id=answer_id, end=_end_of(error))
+            self._close(answer_id)
+            return
+        if feed.ended:
+            message.parts.add(id=answer_id, end=pb.AnswerEnd(status="OK"))
+            self._close(answer_id)
 
 
-def _messages(parts: list[pb.AnswerPart]) -> list[pb.SessionResponse]:
-    joint = pb.SessionResponse(parts=parts)
-    if len(parts) == 1 or joint.ByteSize() <= MAX_JOINT_BYTES:
-        return [joint]
-    return [pb.SessionResponse(parts=[part]) for part in parts]
+def _in_messages(joint: pb.SessionResponse) -> Iterator[pb.SessionResponse]:
+    if len(joint.parts) <= 1 or joint.ByteSize() <= MAX_JOINT_BYTES:
+        if joint.parts:
+            yield joint
+        return
+    for part in joint.parts:
+        yield pb.SessionResponse(parts=[part])
 
 
-def _end_of(error: SlipstreamError) -> pb.AnswerEnd:
+def _end_of(error: Exception) -> pb.AnswerEnd:
+    if not isinstance(error, SlipstreamError):
+        logger.error("a request failed", exc_info=error)
+        return pb.AnswerEnd(status="INTERNAL", message=f"internal error: {type(error).__name__}: {error}")
+    if error.status is Status.INTERNAL:
+        logger.error("a request failed", exc_info=error)
     details = dict(details_of(error))
     return pb.AnswerEnd(
         status=error.status.value,

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from router.access.tenant import Tenant
-from router.generation import GenerateCommand, GenerateEvent, Generator, Usage
+from router.generation import GenerateCommand, GenerateEvent, Generator, Usage, events_of
 from router.http.answer_shape import AnswerShape
 from router.http.collected_answer import CollectedAnswer, total_usage
 from router.http.http_error import HttpError, http_error
@@ -119,7 +119,7 @@ class Answer:
 
     async def _generate(self, prompt_index: int, command: GenerateCommand, take: _Take) -> None:
         # Closed at once when this is cancelled or `take` fails; a garbage collector would take its time.
-        async with aclosing(self._generator.generate(command)) as events:
+        async with aclosing(events_of(self._generator, command)) as events:
             async for event in events:
                 await take(prompt_index, event)
 

@@ -11,10 +11,13 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from common.errors import UnsupportedModelError
 
+# A token is looked up again and again: what is remembered of one takes about 200 bytes.
+MAX_REMEMBERED_TOKENS = 16384
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -279,6 +282,7 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTE_OF_CHARACTER: Mapping[str, int] = _byte_alphabet()
 
 
+@lru_cache(maxsize=MAX_REMEMBERED_TOKENS)
 def _byte_level_bytes(token: str) -> bytes:
     try:
         return bytes([_BYTE_OF_CHARACTER[character] for character in token])

@@ -34,7 +34,7 @@ def answer_of(text: TextModel, info: WorkerInfo, **sampling: object) -> Answer:
         arrival_s=0.0,
         deadline_s=None,
     )
-    return Answer(request, text)
+    return Answer(request, text, lambda: None)
 
 
 def tokens(first_index: int, *token_ids: int, choice: int = 0, finish: FinishReason | None = None) -> TokensArrived:
@@ -52,8 +52,8 @@ def tokens(first_index: int, *token_ids: int, choice: int = 0, finish: FinishRea
 
 def test_unread_tokens_are_merged(text: TextModel) -> None:
     answer = answer_of(text, worker_info())
-    answer.deliver(tokens(0, 5))
-    answer.deliver(tokens(1, 6, 7))
+    answer.deliver(tokens(0, 5), 0.0)
+    answer.deliver(tokens(1, 6, 7), 0.0)
     event = answer.take()
     assert event is not None
     assert event.choices[0].token_ids == (5, 6, 7)
@@ -62,16 +62,16 @@ def test_unread_tokens_are_merged(text: TextModel) -> None:
 
 def test_repeated_tokens_are_dropped_and_gaps_not_taken(text: TextModel) -> None:
     answer = answer_of(text, worker_info())
-    answer.deliver(tokens(0, 5, 6))
-    answer.deliver(tokens(1, 6, 7))
-    answer.deliver(tokens(9, 8))
+    answer.deliver(tokens(0, 5, 6), 0.0)
+    answer.deliver(tokens(1, 6, 7), 0.0)
+    answer.deliver(tokens(9, 8), 0.0)
     assert answer.choices[0].token_ids == [5, 6, 7]
 
 
 def test_nothing_follows_the_end(text: TextModel) -> None:
     answer = answer_of(text, worker_info())
-    answer.deliver(tokens(0, 5, finish=FinishReason.LENGTH))
-    answer.deliver(tokens(1, 6))
+    answer.deliver(tokens(0, 5, finish=FinishReason.LENGTH), 0.0)
+    answer.deliver(tokens(1, 6), 0.0)
     assert answer.finished
     assert answer.last_event().usage is not None
     assert answer.choices[0].token_ids == [5]
@@ -79,8 +79,8 @@ def test_nothing_follows_the_end(text: TextModel) -> None:
 
 def test_choices_are_kept_apart(text: TextModel) -> None:
     answer = answer_of(text, worker_info(), n=2, temperature=1.0)
-    answer.deliver(tokens(0, 5, choice=1))
-    answer.deliver(tokens(0, 6, choice=0, finish=FinishReason.STOP))
+    answer.deliver(tokens(0, 5, choice=1), 0.0)
+    answer.deliver(tokens(0, 6, choice=0, finish=FinishReason.STOP), 0.0)
     event = answer.take()
     assert event is not None
     assert {delta.index: delta.token_ids for delta in event.choices} == {0: (6,), 1: (5,)}
@@ -91,7 +91,7 @@ def test_stop_string_ends_the_choice(text: TextModel) -> None:
     stop_id = 5
     stop = text.decode([stop_id])
     answer = answer_of(text, worker_info(), stop=(stop,))
-    answer.deliver(tokens(0, 4, stop_id, 6))
+    answer.deliver(tokens(0, 4, stop_id, 6), 0.0)
     assert answer.choices[0].finish_reason is FinishReason.STOP
     assert answer.choices[0].stop_string == stop
     assert answer.choices[0].token_ids == [4, stop_id]

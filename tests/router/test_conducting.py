@@ -16,7 +16,7 @@ from common.errors import (
 )
 from common.request import FinishReason
 from protos import worker_pb2
-from router.generation import RouteHint, TokenPrompt
+from router.generation import RouteHint, TokenPrompt, events_of
 from router.waiting_room import REST_S
 from tests.support.conducting import HANDED_OVER, TIMEOUT_S, Scene, hand_over_to, make_command, token_ids
 from tests.support.scripted_worker import ScriptedWorker
@@ -222,9 +222,9 @@ async def test_failed_step_is_the_request_s_own_error(scene: Scene) -> None:
 
 async def test_cancel_reaches_both_workers(scene: Scene) -> None:
     scene.prefill.on_submit = lambda prefill, submit: prefill.tokens(submit.leg, 0, 10)
-    events = scene.core.generate(make_command())
+    events = events_of(scene.core, make_command())
     await anext(events)
-    await events.aclose()  # type: ignore[attr-defined]
+    await events.aclose()
     await scene.background.close()
     async with asyncio.timeout(TIMEOUT_S):
         while not scene.prefill.cancels or not scene.decode.cancels:
@@ -234,7 +234,7 @@ async def test_cancel_reaches_both_workers(scene: Scene) -> None:
 
 
 async def test_stop_string_cancels_decode(scene: Scene) -> None:
-    text = scene.core._text.text
+    text = scene.core._services.text.text
     x, y = text.encode("x", max_model_len=9)[0], text.encode("y", max_model_len=9)[0]
 
     def script(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import DrainingError, OverloadedError
 from router.gate import Gate
-from router.generation import GenerateEvent
+from router.generation import GenerateEvent, events_of
 from tests.support.conducting import Scene, hand_over_to, make_command, token_ids
 
 
@@ -43,7 +43,7 @@ async def test_what_does_not_end_in_time_is_cut_off_with_its_tokens_told(scene: 
     events: list[GenerateEvent] = []
 
     async def ask() -> None:
-        async for event in scene.core.generate(make_command()):
+        async for event in events_of(scene.core, make_command()):
             events.append(event)  # noqa: PERF401, for they are looked at before the last one comes
 
     running = asyncio.create_task(ask())

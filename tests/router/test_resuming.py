@@ -11,7 +11,7 @@ import pytest
 from common.errors import InvalidRequestError
 from common.request import FinishReason, SamplingParams
 from protos import worker_pb2
-from router.generation import GenerateCommand, GenerateEvent, ResumedChoice, ResumePoint
+from router.generation import GenerateCommand, GenerateEvent, ResumedChoice, ResumePoint, events_of
 from tests.support.conducting import TIMEOUT_S, Scene, make_command, token_ids
 from tests.support.scripted_worker import ScriptedWorker
 
@@ -38,7 +38,7 @@ def had(*token_ids: int, index: int = 0, finish_reason: FinishReason | None = No
 
 async def answer(scene: Scene, command: GenerateCommand) -> list[GenerateEvent]:
     async with asyncio.timeout(TIMEOUT_S):
-        return [event async for event in scene.core.generate(command)]
+        return [event async for event in events_of(scene.core, command)]
 
 
 async def test_the_first_event_says_what_another_router_needs(scene: Scene) -> None:
@@ -132,7 +132,7 @@ async def test_another_prompt_is_refused(scene: Scene) -> None:
 
 
 async def test_silence_is_broken_where_it_is_asked_for(scene: Scene) -> None:
-    events = scene.core.generate(make_command(heartbeat_s=0.05))
+    events = events_of(scene.core, make_command(heartbeat_s=0.05))
     for _ in range(3):
         assert await anext(events) == GenerateEvent()
-    await events.aclose()  # type: ignore[attr-defined]
+    await events.aclose()

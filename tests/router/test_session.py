@@ -15,7 +15,7 @@ from common.net.interceptor import ErrorInterceptor
 from protos import inference_pb2 as pb
 from protos import inference_pb2_grpc
 from router.api.inference import InferenceServicer
-from router.api.session import MAX_JOINT_BYTES, _messages
+from router.api.session import MAX_JOINT_BYTES, _in_messages
 from tests.support.scripted_generator import ScriptedGenerator
 
 Call = Any
@@ -221,5 +221,10 @@ def test_large_parts_go_alone() -> None:
         return pb.AnswerPart(id=answer_id, response=pb.GenerateResponse(choices=choices))
 
     small, large = [part(1, 10), part(2, 10)], [part(1, MAX_JOINT_BYTES), part(2, 10)]
-    assert [len(message.parts) for message in _messages(small)] == [2]
-    assert [len(message.parts) for message in _messages(large)] == [1, 1]
+
+    def lengths(parts: list[pb.AnswerPart]) -> list[int]:
+        return [len(message.parts) for message in _in_messages(pb.SessionResponse(parts=parts))]
+
+    assert lengths(small) == [2]
+    assert lengths(large) == [1, 1]
+    assert lengths([]) == []

@@ -20,8 +20,9 @@ from router.core import RouterCore
 from router.decision_log import DecisionLog
 from router.fleet import Fleet
 from router.gate import Gate
-from router.generation import GenerateCommand, GenerateEvent, TokenPrompt
+from router.generation import GenerateCommand, GenerateEvent, TokenPrompt, events_of
 from router.metrics import RouterMetrics
+from router.ongoing_request import Services
 from router.planning.books import Books
 from router.planning.planner import Planner, PlannerSettings
 from router.policy import select_policy
@@ -52,7 +53,7 @@ class Scene:
     async def ask(self, **fields: Any) -> list[GenerateEvent]:
         command = make_command(**fields)
         async with asyncio.timeout(TIMEOUT_S):
-            return [event async for event in self.core.generate(command)]
+            return [event async for event in events_of(self.core, command)]
 
 
 def make_command(*, max_tokens: int = 3, n: int = 1, stop: tuple[str, ...] = (), **fields: Any) -> GenerateCommand:
@@ -102,12 +103,14 @@ async def conducting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
         )
         core = RouterCore(
             model_name="model",
-            text=text_workers,
             fleet=fleet,
-            admission=Admission(fleet, PromptReader(text_workers), "model"),
-            means=means,
-            metrics=metrics,
-            gate=Gate(16),
+            services=Services(
+                text=text_workers,
+                admission=Admission(fleet, PromptReader(text_workers), "model"),
+                means=means,
+                metrics=metrics,
+                gate=Gate(16),
+            ),
         )
         async with asyncio.timeout(TIMEOUT_S):
             while sum(handle.usable for handle in fleet.workers()) < 3:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from common.errors import ModelNotFoundError
 from common.request import FinishReason, TokenLogprob, TopLogprob
@@ -56,7 +57,10 @@ class ScriptedGenerator:
     def models(self) -> Sequence[ModelCard]:
         return (ModelCard(id="tiny", max_model_len=128, vocab_size=600, created_s=1_700_000_000),)
 
-    async def generate(self, command: GenerateCommand) -> AsyncIterator[GenerateEvent]:
+    def begin(self, command: GenerateCommand, on_news: Callable[[], None]) -> ScriptedFeed:
+        return ScriptedFeed(command.request_id, self.generate(command), on_news)
+
+    async def generate(self, command: GenerateCommand) -> AsyncGenerator[GenerateEvent, None]:
         self.commands.append(command)
         self.num_running += 1
         self._changed.set()
@@ -116,3 +120,44 @@ class ScriptedGenerator:
     def _token(self, token_id: int, num_top: int) -> TokenLogprob:
         top = tuple(TopLogprob(token_id=100 + rank, logprob=self.logprob - rank) for rank in range(num_top))
         return TokenLogprob(token_id=token_id, logprob=self.logprob, rank=1, top=top)
+
+
+class ScriptedFeed:
+    """An AnswerFeed of what an iterator brings. The next event is not asked for before the last one was taken."""
+
+    def __init__(
+        self, request_id: str, events: AsyncGenerator[GenerateEvent, None], on_news: Callable[[], None]
+    ) -> None:
+        self.request_id = request_id
+        self._event: GenerateEvent | None = None
+        self._taken = asyncio.Event()
+        self._on_news = on_news
+        self._failed = False
+        self._reading = asyncio.create_task(self._read(events))
+        self._reading.add_done_callback(lambda _: on_news())
+
+    @property
+    def ended(self) -> bool:
+        return self._failed or (self._reading.done() and self._event is None)
+
+    def take(self) -> GenerateEvent | None:
+        event, self._event = self._event, None
+        self._taken.set()
+        if event is None and not self._failed and self._reading.done():
+            self._failed = True
+            self._reading.result()
+        return event
+
+    def close(self) -> None:
+        self._reading.cancel()
+
+    async def wait_closed(self) -> None:
+        await asyncio.wait((self._reading,))
+
+    async def _read(self, events: AsyncGenerator[GenerateEvent, None]) -> None:
+        async with aclosing(events):
+            async for event in events:
+                self._event = event
+                self._taken.clear()
+                self._on_news()
+                await self._taken.wait()
