@@ -234,7 +234,8 @@ class Attachment:
 
     def _dispatch(self, step: worker_pb2.StepOutput) -> None:
         for output in step.outputs:
-            inbox = self._inboxes.get(LegKey(RequestId(output.request_id), output.attempt))
+            # A bare pair finds what a LegKey does, and is one for each token.
+            inbox = self._inboxes.get((output.request_id, output.attempt))  # type: ignore[call-overload]
             if inbox is not None:
                 inbox.put(self._decode_output(output))
         for end in step.ends:

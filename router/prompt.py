@@ -42,12 +42,12 @@ class PromptReader:
                 )
             if len(prompt.token_ids) <= MAX_INLINE_TOKENS:
                 return _checked(tuple(prompt.token_ids), worker, cache_salt)
-        token_ids = await self._text.prompt_token_ids(
-            prompt, max_model_len=worker.max_model_len, vocab_size=worker.vocab_size
-        )
-        if len(token_ids) <= MAX_INLINE_TOKENS:
-            return _checked(token_ids, worker, cache_salt)
-        return await self._text.run(lambda: _checked(token_ids, worker, cache_salt))
+        # One hop to a thread: in a second one, the keys' would cost as much as they do.
+        return await self._text.run(lambda: self._read(prompt, worker, cache_salt))
+
+    def _read(self, prompt: Prompt, worker: WorkerInfo, cache_salt: bytes) -> ReadPrompt:
+        token_ids = self._text.token_ids(prompt, max_model_len=worker.max_model_len)
+        return _checked(token_ids, worker, cache_salt)
 
 
 def _checked(token_ids: tuple[int, ...], worker: WorkerInfo, cache_salt: bytes) -> ReadPrompt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from tokenizers import Tokenizer
 from common.errors import ConfigError, InvalidRequestError
 from router.text.chat_template import ChatTemplate
 from router.text.text_stream import TextStream
-from router.text.token_decoder import DecoderPlan
+from router.text.token_decoder import MAX_REMEMBERED_TOKENS, DecoderPlan
 from router.text.tokenizer_folder import TokenizerFolder
 
 
@@ -28,6 +29,7 @@ class TextModel:
     def __init__(self, tokenizer: Tokenizer, folder: TokenizerFolder) -> None:
         self._tokenizer = tokenizer
         self._template = ChatTemplate(folder.chat_templates, folder.special_tokens)
+        self._remembered_string = lru_cache(maxsize=MAX_REMEMBERED_TOKENS)(self._token_string)
         self._decoder = DecoderPlan.parse(tokenizer.to_str())
         added = tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
@@ -105,7 +107,7 @@ class TextModel:
 
     def stream(self, *, stop: Sequence[str] = (), min_tokens: int = 0) -> TextStream:
         """A new TextStream for one choice."""
-        return TextStream(self._decoder.start(), self._token_string, stop=stop, min_tokens=min_tokens)
+        return TextStream(self._decoder.start(), self._remembered_string, stop=stop, min_tokens=min_tokens)
 
     def _token_string(self, token_id: int) -> str | None:
         if token_id in self._special_ids:

@@ -58,16 +58,15 @@ class TextStream:
         if delta.stop_string is not None:
             self._ended = True
             return delta
-        text, stop_string = delta.text, None
-        if finished:
-            self._ended = True
-            rest = self._scanner.feed(self._decoder.flush())
-            stop_string = rest.stop_string
-            text += rest.text + self._scanner.flush()
-        return TextDelta(text=text, num_tokens=len(token_ids), stop_string=stop_string)
+        if not finished:
+            return delta
+        self._ended = True
+        rest = self._scanner.feed(self._decoder.flush())
+        text = delta.text + rest.text + self._scanner.flush()
+        return TextDelta(text, len(token_ids), rest.stop_string)
 
     def _decode_all(self, token_ids: Sequence[int]) -> TextDelta:
-        return TextDelta(text=self._decoder.feed(self._strings(token_ids)), num_tokens=len(token_ids))
+        return TextDelta(self._decoder.feed(self._strings(token_ids)), len(token_ids))
 
     def _scan_each(self, token_ids: Sequence[int]) -> TextDelta:
         # One by one, to know which token completed a stop string.
@@ -85,5 +84,5 @@ class TextStream:
         return TextDelta(text="".join(texts), num_tokens=len(token_ids))
 
     def _strings(self, token_ids: Sequence[int]) -> list[str]:
-        strings = [self._token_string(token_id) for token_id in token_ids]
-        return [string for string in strings if string is not None]
+        look_up = self._token_string
+        return [string for token_id in token_ids if (string := look_up(token_id)) is not None]

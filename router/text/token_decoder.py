@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -37,9 +37,9 @@ class TokenDecoder:
     def __init__(self, stages: list[DecoderStage]) -> None:
         self._stages = stages
 
-    def feed(self, tokens: Iterable[str]) -> str:
+    def feed(self, tokens: list[str]) -> str:
         """Text that became certain. An unfinished character, or a run of byte tokens, is held back."""
-        pieces = list(tokens)
+        pieces = tokens
         for stage in self._stages:
             pieces = stage.feed(pieces)
         return "".join(pieces)
@@ -137,9 +137,15 @@ class _ByteLevel:
     def __init__(self) -> None:
         # "replace" gives one U+FFFD for each maximal part of a broken character, like Rust's from_utf8_lossy.
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._in_character = False
 
     def feed(self, pieces: list[str]) -> list[str]:
-        return [self._utf8.decode(b"".join([_byte_level_bytes(piece) for piece in pieces]))]
+        # Nearly always one token, of whole characters.
+        if len(pieces) == 1 and not self._in_character and (text := _whole_characters(pieces[0])) is not None:
+            return [text]
+        text = self._utf8.decode(b"".join([_byte_level_bytes(piece) for piece in pieces]))
+        self._in_character = bool(self._utf8.getstate()[0])
+        return [text]
 
     def flush(self) -> list[str]:
         return [self._utf8.decode(b"", final=True)]
@@ -282,9 +288,17 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTE_OF_CHARACTER: Mapping[str, int] = _byte_alphabet()
 
 
-@lru_cache(maxsize=MAX_REMEMBERED_TOKENS)
 def _byte_level_bytes(token: str) -> bytes:
     try:
         return bytes([_BYTE_OF_CHARACTER[character] for character in token])
     except KeyError:
         return token.encode()
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_TOKENS)
+def _whole_characters(token: str) -> str | None:
+    """The text of a byte-level token, or None when it holds a part of a character."""
+    try:
+        return _byte_level_bytes(token).decode()
+    except UnicodeDecodeError:
+        return None
