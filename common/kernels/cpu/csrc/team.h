@@ -9,9 +9,20 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-constexpr int SPINS_BEFORE_SLEEP = 4000;
+// Nearly every wait is shorter. Who waits longer waits for a thread that lost its core, and does best to sleep at once:
+// a thread that wakes has the scheduler's favour over one that has spun. Beside a busy process 8 us leave 0.5 of the
+// throughput, 25 us 0.36, 60 us 0.22; alone, 4 us cost a step of one request 15 %, and more than 8 us gain nothing.
+constexpr int64_t SPIN_NS = 8000;
+constexpr int SPINS_PER_LOOK = 16;  // at the clock
+
+inline int64_t clock_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
 
 struct Barrier {
     alignas(64) int arrived = 0;
@@ -34,10 +45,13 @@ struct Team {
                 syscall(SYS_futex, &barrier->phase, FUTEX_WAKE_PRIVATE, size, nullptr, nullptr, 0);
             return;
         }
-        for (int spin = 0; spin < SPINS_BEFORE_SLEEP; spin++) {
-            if (__atomic_load_n(&barrier->phase, __ATOMIC_ACQUIRE) != phase) return;
-            __builtin_ia32_pause();
-        }
+        const int64_t end_ns = clock_ns() + SPIN_NS;
+        do {
+            for (int spin = 0; spin < SPINS_PER_LOOK; spin++) {
+                if (__atomic_load_n(&barrier->phase, __ATOMIC_ACQUIRE) != phase) return;
+                __builtin_ia32_pause();
+            }
+        } while (clock_ns() < end_ns);
         __atomic_add_fetch(&barrier->sleepers, 1, __ATOMIC_SEQ_CST);
         while (__atomic_load_n(&barrier->phase, __ATOMIC_SEQ_CST) == phase)
             syscall(SYS_futex, &barrier->phase, FUTEX_WAIT_PRIVATE, phase, nullptr, nullptr, 0);
