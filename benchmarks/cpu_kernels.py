@@ -21,6 +21,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read when torch loads its Op
 
 import torch
 
+from benchmarks.speed.limits import measure_limits as measure_gemm
 from common.attention.forward_batch import ForwardBatch
 from common.attention.native_attention import NativeAttention
 from common.attention.torch_attention import TorchAttention
@@ -39,6 +40,8 @@ BLOCK_SIZE = 16
 READ_BYTES = 256 * 2**20
 TARGETS_MS = {1: 12.0, 8: 17.0, 32: 52.0}  # at 300 tokens, with two threads
 LEAST_BANDWIDTH_SHARE = 0.75  # of a step of one request
+LEAST_GEMM_SHARE = 0.85  # of the linears of a chunk
+PREFILL_ROWS = (256, 512)
 COPIES = 24  # of a measured weight, together larger than any cache
 
 
@@ -63,6 +66,7 @@ def main() -> int:
     with torch.inference_mode():
         compare_linears(library, limits)
         misses = compare_steps(arguments.model, library, limits)
+        misses += compare_prefill_linears(arguments.model, library, arguments.threads)
     print("\nmissed: " + "; ".join(misses) if misses else "\nmet: every target")
     return 1 if misses else 0
 
@@ -96,6 +100,56 @@ def compare_linears(library: CpuLibrary, limits: Limits) -> None:
             f"  {num_rows:4d} rows           {native_s * 1e3 / COPIES:9.3f}   {torch_s * 1e3 / COPIES:9.3f}"
             f"   {bytes_share:12.0%}   {product_share:11.0%}"
         )
+
+
+def compare_prefill_linears(name: str, library: CpuLibrary, num_threads: int) -> list[str]:
+    """All of a model's linears in turn, on a chunk of a prompt, against the best product of large matrices."""
+    architecture = describe_model(EngineConfig(model=name, dtype=DType.BFLOAT16, device="cpu")).architecture
+    hidden_size, attended_size = architecture.hidden_size, architecture.num_q_heads * architecture.head_dim
+    num_heads = architecture.num_q_heads + 2 * architecture.num_kv_heads
+    shapes = {  # outputs and depth
+        "qkv": (num_heads * architecture.head_dim, hidden_size),
+        "output": (hidden_size, attended_size),
+        "gate and up": (2 * architecture.intermediate_size, hidden_size),
+        "down": (hidden_size, architecture.intermediate_size),
+    }
+    layer_weights = [
+        {label: torch.randn(shape).bfloat16() for label, shape in shapes.items()}
+        for _ in range(architecture.num_layers)
+    ]
+    arena = HugeArena(decoder_bytes(architecture, library.panel_columns, 2))
+    layers = [
+        {
+            label: pack_linear(
+                weight, None, panel_columns=library.panel_columns, arena=arena, silu_gate=label == "gate and up"
+            )
+            for label, weight in layer.items()
+        }
+        for layer in layer_weights
+    ]
+    gemm_per_s = measure_gemm(num_threads).gemm_gf_per_s * 1e9
+    print(f"\nlinears of a chunk        native GF/s  torch GF/s   of GEMM ({gemm_per_s / 1e9:.0f} GF/s)")
+    misses = []
+    for num_rows in PREFILL_ROWS:
+        total_s = total_operations = 0.0
+        for label, (num_outputs, depth) in shapes.items():
+            hidden = torch.randn(num_rows, depth).bfloat16()
+            native_s, torch_s = take_turns(
+                lambda label=label, hidden=hidden: apply_native(library, [one[label] for one in layers], hidden),
+                lambda label=label, hidden=hidden: apply_torch([one[label] for one in layer_weights], hidden),
+                num_rounds=6,
+            )
+            operations = 2.0 * num_rows * num_outputs * depth * len(layers)
+            total_s, total_operations = total_s + native_s, total_operations + operations
+            print(
+                f"  {num_rows:4d} rows, {label:11s} {operations / native_s / 1e9:11.0f}"
+                f" {operations / torch_s / 1e9:11.0f}   {operations / native_s / gemm_per_s:7.0%}"
+            )
+        share = total_operations / total_s / gemm_per_s
+        print(f"  {num_rows:4d} rows, all         {total_operations / total_s / 1e9:11.0f}{share:22.0%}")
+        if share < LEAST_GEMM_SHARE:
+            misses.append(f"linears of {num_rows} rows have {share:.0%} of the GEMM rate, not {LEAST_GEMM_SHARE:.0%}")
+    return misses
 
 
 def apply_native(library: CpuLibrary, packed: list[PackedLinear], hidden: torch.Tensor) -> None:
