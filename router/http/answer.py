@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
+from common.net.patience import Patience
 from router.access.tenant import Tenant
 from router.generation import GenerateCommand, GenerateEvent, Generator, Usage, events_of
 from router.http.answer_shape import AnswerShape
@@ -45,7 +46,7 @@ class Answer:
         self._tenant = tenant
         self._generator = generator
         self._shape = shape
-        self._stall_timeout_s = stall_timeout_s
+        self._patience = Patience(stall_timeout_s)
         self._started = False
         self._sending = asyncio.Lock()  # several prompts stream into one response
 
@@ -59,6 +60,7 @@ class Answer:
             answering.cancel()
             watching.cancel()
             await asyncio.gather(answering, watching, return_exceptions=True)
+            self._patience.close()
         if not answering.cancelled():
             answering.result()
 
@@ -157,7 +159,7 @@ class Answer:
     async def _send(self, send: Send, message: Message) -> None:
         # The server waits here while the client's window is full.
         try:
-            async with asyncio.timeout(self._stall_timeout_s):
+            with self._patience:
                 await send(message)
         except TimeoutError:
             raise ClientStalledError from None

@@ -41,6 +41,7 @@ TIMEOUT_S = 10.0
 @dataclass
 class Scene:
     core: RouterCore
+    metrics: RouterMetrics
     background: Background
     prefill: ScriptedWorker
     decode: ScriptedWorker
@@ -115,7 +116,7 @@ async def conducting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
         async with asyncio.timeout(TIMEOUT_S):
             while sum(handle.usable for handle in fleet.workers()) < 3:
                 await asyncio.sleep(0.01)
-        yield Scene(core, background, prefill, decode, other)
+        yield Scene(core, metrics, background, prefill, decode, other)
 
 
 def hand_over_to(decode: ScriptedWorker, *rest: int) -> Any:

@@ -18,7 +18,7 @@ from slipstream.generation import Generation
 from slipstream.launcher import Cluster
 from tests.support.small_cluster import assert_nothing_left, small_cluster_config, worker_load
 
-NUM_TOKENS = 400
+NUM_TOKENS = 1500
 
 
 @pytest.fixture(scope="module")
