@@ -15,24 +15,28 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read when torch loads its OpenMP library
 
 import torch
 
 from benchmarks.speed.limits import measure_limits as measure_gemm
+from benchmarks.speed.prompts import Prompts
 from common.attention.forward_batch import ForwardBatch
 from common.attention.native_attention import NativeAttention
 from common.attention.torch_attention import TorchAttention
+from common.checkpoint import resolve_model
 from common.config import DType, EngineConfig
 from common.engine.kv_cache import KVCache
+from common.engine.sampler import Sampler, SamplingRow
 from common.kernels.cpu.huge_pages import HugeArena, huge_buffer
 from common.kernels.cpu.library import CpuLibrary
 from common.kernels.cpu.packed_linear import PackedLinear, pack_linear, packed_bytes
 from common.model.causal_lm import CausalLM
 from common.model.loader import describe_model, load_model
 from common.model.native_decoder import decoder_bytes
+from common.request import SamplingParams
 
 BATCH_SIZES = (1, 8, 32)
 CONTEXTS = (300, 2000)  # tokens
@@ -42,6 +46,7 @@ TARGETS_MS = {1: 12.0, 8: 17.0, 32: 52.0}  # at 300 tokens, with two threads
 LEAST_BANDWIDTH_SHARE = 0.75  # of a step of one request
 LEAST_GEMM_SHARE = 0.85  # of the linears of a chunk
 PREFILL_ROWS = (256, 512)
+DRAWN_ROWS = 32
 COPIES = 24  # of a measured weight, together larger than any cache
 
 
@@ -198,6 +203,7 @@ def compare_steps(name: str, library: CpuLibrary, limits: Limits) -> list[str]:
             )
     compare_attention(native, cache, limits, num_blocks)
     compare_prompts(native, plain, cache, num_blocks)
+    compare_draws(name, native, cache, num_blocks)
     return misses
 
 
@@ -212,6 +218,29 @@ def compare_prompts(native: CausalLM, plain: CausalLM, cache: KVCache, num_block
             f"  {num_queries:4d} after {context:4d}   {num_queries / native_s:13.0f}"
             f" {num_queries / torch_s:13.0f} {torch_s / native_s:7.1f}"
         )
+
+
+def compare_draws(name: str, model: CausalLM, cache: KVCache, num_blocks: int) -> None:
+    """Tokens drawn from the distributions behind a text's tokens."""
+    assert isinstance(model.attention, NativeAttention)
+    (request,) = Prompts(resolve_model(name)).requests(1, DRAWN_ROWS, 1, seed=1)
+    batch = chunk_batch(0, DRAWN_ROWS, num_blocks)
+    batch = replace(batch, token_ids=torch.tensor(request.token_ids), logits_indices=torch.arange(DRAWN_ROWS))
+    logits = step(model, batch, cache)
+    print("\ndraw                 native ms    torch ms   times")
+    for label, sampling in (
+        ("temperature 1", SamplingParams(temperature=1.0, seed=1)),
+        ("0.7, top_p 0.9", SamplingParams(temperature=0.7, top_p=0.9, seed=1)),
+        ("1, top_k 50", SamplingParams(temperature=1.0, top_k=50, seed=1)),
+    ):
+        for num_rows in (1, DRAWN_ROWS):
+            rows = [SamplingRow(row, sampling, 0, row, row) for row in range(num_rows)]
+            native_s, torch_s = take_turns(
+                lambda rows=rows: Sampler(frozenset(), model.attention.library).sample(logits[: len(rows)], rows),
+                lambda rows=rows: Sampler(frozenset()).sample(logits[: len(rows)], rows),
+            )
+            times = f"{native_s * 1e3:11.2f} {torch_s * 1e3:11.2f}   {torch_s / native_s:5.1f}"
+            print(f"  {label:14s} x {num_rows:2d} {times}")
 
 
 def step(model: CausalLM, batch: ForwardBatch, cache: KVCache) -> torch.Tensor:

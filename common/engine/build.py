@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from common.attention.native_attention import NativeAttention
 from common.config import EngineConfig
 from common.engine.engine import Engine
 from common.engine.kv_cache import KVCache
@@ -73,8 +74,9 @@ def build_engine(
         )
     )
     eos_token_ids = model.eos_token_ids
+    library = causal_lm.attention.library if isinstance(causal_lm.attention, NativeAttention) else None
     engine = Engine(
-        runner=ModelRunner(model=causal_lm, kv_cache=kv_cache, sampler=Sampler(eos_token_ids)),
+        runner=ModelRunner(model=causal_lm, kv_cache=kv_cache, sampler=Sampler(eos_token_ids, library)),
         kv=KVCacheManager(
             spec=model.spec, num_blocks=plan.num_blocks, key_root=key_root, num_host_blocks=plan.num_host_blocks
         ),

@@ -10,12 +10,14 @@ import torch
 
 from common.engine.finite import peaks
 from common.engine.logprobs import token_logprobs
+from common.engine.native_draw import Draw, draw_natively
 from common.engine.penalty_counts import PenaltyCounts
 from common.engine.philox import DrawKeys
 from common.engine.random_draw import draw_tokens
 from common.engine.sampled_token import SampledToken
 from common.engine.single_thread import single_thread
 from common.errors import EngineError
+from common.kernels.cpu.library import CpuLibrary
 from common.request import SamplingParams
 
 
@@ -31,14 +33,16 @@ class SamplingRow(NamedTuple):
 
 
 class Sampler:
-    """Stateless but for the model's end-of-sequence tokens: what it draws depends on the rows alone.
+    """Stateless but for the model's end-of-sequence tokens: what it draws depends on the rows alone. With `library`,
+    tokens are drawn by native code where the logits are on a CPU.
 
     The order is vLLM's: logprobs from raw logits; then min_tokens, logit_bias, penalties; then the most likely
     token (of equals, the lowest id), or temperature, min_p, top_k, top_p and a draw.
     """
 
-    def __init__(self, eos_token_ids: frozenset[int]) -> None:
+    def __init__(self, eos_token_ids: frozenset[int], library: CpuLibrary | None = None) -> None:
         self._eos_token_ids = eos_token_ids
+        self._library = library
 
     def sample(
         self, logits: torch.Tensor, rows: Sequence[SamplingRow], most_likely: Sequence[int] | None = None
@@ -49,17 +53,18 @@ class Sampler:
         """
         if most_likely is not None and all(map(_takes_most_likely, rows)):
             return [SampledToken(most_likely[row.logits_row]) for row in rows]
+        num_threads = torch.get_num_threads()
         with single_thread(logits.device):
-            return self._sample(logits, rows)
+            return self._sample(logits, rows, num_threads)
 
-    def _sample(self, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
+    def _sample(self, logits: torch.Tensor, rows: Sequence[SamplingRow], num_threads: int) -> list[SampledToken]:
         if [row.logits_row for row in rows] != list(range(len(logits))):
             logits = logits[[row.logits_row for row in rows]]
         adjusted = self._adjust(logits, rows)
         drawn_rows = [index for index, row in enumerate(rows) if not row.sampling.greedy]
         token_ids = [0] * len(rows) if len(drawn_rows) == len(rows) else peaks(adjusted).token_ids
         if drawn_rows:
-            drawn = self._draw(adjusted, rows, drawn_rows)
+            drawn = self._draw(adjusted, rows, drawn_rows, num_threads)
             for index, token_id in zip(drawn_rows, drawn, strict=True):
                 token_ids[index] = token_id
         tokens = [SampledToken(token_id) for token_id in token_ids]
@@ -86,8 +91,16 @@ class Sampler:
                 _penalise(adjusted[index], row.sampling, row.penalties)
         return adjusted
 
-    def _draw(self, logits: torch.Tensor, rows: Sequence[SamplingRow], indices: list[int]) -> list[int]:
+    def _draw(
+        self, logits: torch.Tensor, rows: Sequence[SamplingRow], indices: list[int], num_threads: int
+    ) -> list[int]:
         drawn = [rows[index] for index in indices]
+        if self._library is not None and logits.device.type == "cpu":
+            draws = [
+                Draw(index, row.sampling, row.sampling.seed or 0, row.choice_index, row.position)
+                for index, row in zip(indices, drawn, strict=True)
+            ]
+            return draw_natively(self._library, logits, draws, num_threads)
         keys = DrawKeys(
             seeds=np.array([row.sampling.seed or 0 for row in drawn], dtype=np.uint64),
             choice_indices=np.array([row.choice_index for row in drawn], dtype=np.uint64),

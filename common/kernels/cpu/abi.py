@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 
 import torch
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 ISA_NAMES = {1: "avx2", 2: "avx512_bf16"}
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}
 
@@ -118,5 +118,30 @@ class StepCall(ctypes.Structure):
         ("chunks", POINTER(AttentionChunk)),
         ("num_chunks", c_int64),
         ("hidden", c_void_p),
+        ("scratch", c_void_p),
+    )
+
+
+class DrawRow(ctypes.Structure):
+    _fields_ = (
+        ("logits_row", c_int64),
+        ("temperature", c_double),
+        ("min_p", c_double),
+        ("top_p", c_double),
+        ("top_k", c_int64),
+        ("seed", c_uint64),
+        ("choice", c_uint64),
+        ("position", c_uint64),
+    )
+
+
+class DrawCall(ctypes.Structure):
+    _fields_ = (
+        ("logits", c_void_p),
+        ("logits_stride", c_int64),
+        ("vocab_size", c_int64),
+        ("rows", POINTER(DrawRow)),
+        ("num_rows", c_int64),
+        ("token_ids", POINTER(c_int64)),
         ("scratch", c_void_p),
     )

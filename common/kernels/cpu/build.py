@@ -27,7 +27,7 @@ INSTRUCTION_SETS = {
     "avx2": ("-mavx2", "-mfma"),
     "avx512_bf16": ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16"),
 }
-KERNEL_SOURCES = ("linear.cpp", "attention.cpp", "step.cpp", "limits.cpp", "table.cpp")
+KERNEL_SOURCES = ("linear.cpp", "attention.cpp", "step.cpp", "draw.cpp", "limits.cpp", "table.cpp")
 NO_COMPILER = "no C++ compiler was found; install g++, or name one in CXX, then run `make native`"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from common.kernels.cpu.abi import ABI_VERSION, DTYPES, ISA_NAMES, AttentionCall, LinearCall, StepCall
+from common.kernels.cpu.abi import ABI_VERSION, DTYPES, ISA_NAMES, AttentionCall, DrawCall, LinearCall, StepCall
 from common.kernels.cpu.build import HERE, LIBRARY_NAME, SOURCES, is_current
 
 # GCC's, LLVM's and Intel's OpenMP libraries; all offer the functions that are needed.
@@ -63,6 +63,11 @@ class CpuLibrary:
         num_bytes = self._library.slipstream_step_scratch_bytes(self.isa, code, num_threads, byref(call))
         call.scratch = self._scratch_of(num_bytes)
         self._library.slipstream_step(self.isa, code, num_threads, byref(call))
+
+    def draw(self, call: DrawCall, num_threads: int) -> None:
+        """Fills in the call's scratch."""
+        call.scratch = self._scratch_of(self._library.slipstream_draw_scratch_bytes(self.isa, num_threads, byref(call)))
+        self._library.slipstream_draw(self.isa, num_threads, byref(call))
 
     def read_memory(self, buffer: torch.Tensor) -> None:
         """Reads it once, as fast as this machine can."""
@@ -136,6 +141,8 @@ def _declare(library: ctypes.CDLL) -> None:
         ("attention_scratch_bytes", c_int64, (c_int, c_int, c_int, POINTER(AttentionCall))),
         ("step", None, (c_int, c_int, c_int, POINTER(StepCall))),
         ("step_scratch_bytes", c_int64, (c_int, c_int, c_int, POINTER(StepCall))),
+        ("draw", None, (c_int, c_int, POINTER(DrawCall))),
+        ("draw_scratch_bytes", c_int64, (c_int, c_int, POINTER(DrawCall))),
         ("read_memory", c_int64, (c_int, c_int, c_void_p, c_int64)),
         ("multiply_registers", c_int64, (c_int, c_int, c_int, c_int64)),
     ):

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SLIPSTREAM_ABI_VERSION 1
+#define SLIPSTREAM_ABI_VERSION 2
 
 enum Isa { ISA_NONE = 0, ISA_AVX2 = 1, ISA_AVX512_BF16 = 2 };
 enum DType { DTYPE_FLOAT32 = 0, DTYPE_BFLOAT16 = 1 };
@@ -119,4 +119,26 @@ struct StepCall {
     int64_t num_chunks;
     void *hidden;   // [num_rows, hidden_size], normalised, in the model's dtype
     void *scratch;  // step_scratch_bytes
+};
+
+// One token to draw; see draw_tokens in common/engine/random_draw.py.
+struct DrawRow {
+    int64_t logits_row;
+    double temperature;
+    double min_p;
+    double top_p;
+    int64_t top_k;  // 0: all
+    uint64_t seed;
+    uint64_t choice;
+    uint64_t position;
+};
+
+struct DrawCall {
+    const float *logits;
+    int64_t logits_stride;
+    int64_t vocab_size;
+    const struct DrawRow *rows;
+    int64_t num_rows;
+    int64_t *token_ids;  // [num_rows]
+    void *scratch;       // draw_scratch_bytes
 };

@@ -77,6 +77,14 @@ EXPORT int64_t slipstream_step_scratch_bytes(int isa, int dtype, int num_threads
     return kernels_of(isa).step_scratch_bytes((DType)dtype, *call, num_threads);
 }
 
+EXPORT void slipstream_draw(int isa, int num_threads, const DrawCall *call) {
+    run_team(num_threads, [&](const Team &team) { kernels_of(isa).draw(team, *call); });
+}
+
+EXPORT int64_t slipstream_draw_scratch_bytes(int isa, int num_threads, const DrawCall *call) {
+    return kernels_of(isa).draw_scratch_bytes(*call, num_threads);
+}
+
 EXPORT int64_t slipstream_read_memory(int isa, int num_threads, const void *from, int64_t num_bytes) {
     int64_t total = 0;
     run_team(num_threads, [&](const Team &team) {

@@ -11,6 +11,8 @@ extern const Kernels KERNELS = {
     linear_scratch_bytes,
     attention_scratch_bytes,
     step_scratch_bytes,
+    draw_entry,
+    draw_scratch_bytes,
     read_memory,
     multiply_registers,
     {
