@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from common.errors import EngineError
 from common.kernels.cpu.abi import DrawCall, DrawRow
 from common.kernels.cpu.library import CpuLibrary
 from common.request import SamplingParams
@@ -27,7 +28,7 @@ def draw_natively(library: CpuLibrary, logits: torch.Tensor, draws: Sequence[Dra
     """One token id per draw. `logits` is [num_logits, vocab_size] float32, -inf for tokens that must not be drawn.
 
     The distributions are those of `draw_tokens`, and so is the token, but for draws that rounding decides: there, sums
-    of small weights are taken in float32.
+    of small weights are taken in float32. Raises EngineError for logits with no finite maximum.
     """
     if logits.stride(1) != 1:
         logits = logits.contiguous()
@@ -56,4 +57,6 @@ def draw_natively(library: CpuLibrary, logits: torch.Tensor, draws: Sequence[Dra
         token_ids=token_ids,
     )
     library.draw(call, min(num_threads, len(draws)))
+    if min(token_ids) < 0:
+        raise EngineError("logits that are not finite leave no token to draw")
     return list(token_ids)

@@ -9,6 +9,7 @@ import torch
 
 from common.engine.native_draw import Draw, draw_natively
 from common.engine.sampler import Sampler, SamplingRow
+from common.errors import EngineError
 from common.kernels.cpu.abi import ISA_NAMES
 from common.kernels.cpu.library import CpuLibrary, NativeUnavailable
 from common.request import SamplingParams
@@ -91,3 +92,11 @@ def test_one_token_that_may_be_drawn_is_drawn(library: CpuLibrary) -> None:
     logits[0, 299] = -5.0
     for sampling in (SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=5, top_p=0.5, min_p=0.1)):
         assert draw_natively(library, logits, [Draw(0, sampling, 1, 0, 0)], num_threads=1) == [299]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("limits", [{}, {"top_k": 5}, {"top_k": 2000}, {"top_p": 0.5}, {"min_p": 0.1}, {"min_p": 1e-6}])
+def test_no_token_is_made_up(library: CpuLibrary, value: float, limits: dict[str, float]) -> None:
+    sampling = SamplingParams(temperature=1.0, **limits)  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="not finite"):
+        draw_natively(library, torch.full((1, 3000), value), [Draw(0, sampling, 1, 0, 0)], num_threads=1)

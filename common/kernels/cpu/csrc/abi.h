@@ -139,6 +139,6 @@ struct DrawCall {
     int64_t vocab_size;
     const struct DrawRow *rows;
     int64_t num_rows;
-    int64_t *token_ids;  // [num_rows]
+    int64_t *token_ids;  // [num_rows]; -1 where no weight is a number
     void *scratch;       // draw_scratch_bytes
 };
