@@ -82,7 +82,7 @@ def error_of(error: grpc.RpcError, address: str) -> SlipstreamError:
         if failure is not None:
             return RouterUnreachableError(f"{address}: {failure}")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
-        return InvalidRequestError("prompt", f"the request is too large: {details}")
+        return InvalidRequestError("prompt", f"is too large: a request may have {MAX_MESSAGE_BYTES >> 20} MiB")
     if code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL) and _connection_failure(details) is not None:
         return RouterUnreachableError(f"{address}: {_connection_failure(details)}")
     retry_after_ms = metadata.get(RETRY_AFTER_MS_KEY)

@@ -104,6 +104,9 @@ def _stayed(stage: Stage, request_id: str, victim: Victim, before: Look, after: 
     seen, later = before.seen[request_id], after.seen[request_id]
     if stage in later.stages:
         return True
+    if stage is Stage.WAITING and victim.strike.fault is Fault.DRAIN:
+        # The drain itself ends this stage: what waits is handed back, and computed elsewhere as another attempt.
+        return later.attempt > seen.attempt
     if not victim.stops or not _is_told_by(stage, victim):
         return False
     if victim.router is not None:

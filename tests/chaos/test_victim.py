@@ -51,6 +51,13 @@ def test_a_queued_request_depends_on_every_worker() -> None:
     assert struck(CUT_DECODE, queued, queued) == {Stage.QUEUED}
 
 
+def test_what_waits_at_a_drained_worker_is_handed_back() -> None:
+    drained = Victim(strike=Strike(Fault.DRAIN, Target.PREFILL), prefill_worker="prefill-0")
+    before = seen(Stage.WAITING, router_stage=pb.REQUEST_STAGE_PREFILLING)
+    assert struck(drained, before, seen(router_stage=pb.REQUEST_STAGE_RESERVING, attempt=2)) == {Stage.WAITING}
+    assert struck(drained, before, seen(Stage.PREFILLING, router_stage=pb.REQUEST_STAGE_PREFILLING)) == set()
+
+
 def test_of_what_a_frozen_worker_holds_its_router_must_know_nothing_newer() -> None:
     before = seen(Stage.SENDING, router_stage=pb.REQUEST_STAGE_PREFILLING)
     assert struck(FROZEN_DECODE, before, seen(router_stage=pb.REQUEST_STAGE_HANDING_OVER)) == {Stage.SENDING}

@@ -46,6 +46,16 @@ def test_choices_stay_apart(router: ScriptedRouter) -> None:
     assert {choice.text for choice in answer.choices} == {"The sky is blue."}
 
 
+@pytest.mark.parametrize("num_bytes", [5 * 2**20, 65 * 2**20])  # more than the other side takes, or than one sends
+def test_a_prompt_that_no_message_holds_is_refused_in_plain_words(router: ScriptedRouter, num_bytes: int) -> None:
+    with (
+        Client(router.address) as client,
+        pytest.raises(InvalidRequestError, match=r"^prompt: is too large: ") as caught,
+    ):
+        client.generate("x" * num_bytes)
+    assert caught.value.field == "prompt"
+
+
 def test_stream_gives_each_message(router: ScriptedRouter) -> None:
     with Client(router.address) as client:
         texts = [delta.text for delta in client.stream("x")]
