@@ -105,8 +105,7 @@ def _stayed(stage: Stage, request_id: str, victim: Victim, before: Look, after: 
     if stage in later.stages:
         return True
     if stage is Stage.WAITING and victim.strike.fault is Fault.DRAIN:
-        # The drain itself ends this stage: what waits is handed back, and computed elsewhere as another attempt.
-        return later.attempt > seen.attempt
+        return _was_handed_back(seen, later)
     if not victim.stops or not _is_told_by(stage, victim):
         return False
     if victim.router is not None:
@@ -118,6 +117,15 @@ def _stayed(stage: Stage, request_id: str, victim: Victim, before: Look, after: 
         ahead = before.prefilling.get(victim.prefill_worker or "", frozenset())
         return any(after.seen[one].router_stage == pb.REQUEST_STAGE_PREFILLING for one in ahead if one in after.seen)
     return True
+
+
+def _was_handed_back(seen: Seen, later: Seen) -> bool:
+    """Of a request that waited at a worker which drains now. The drain itself ends that stage: the worker has it no
+    more in its queue, and has not computed it; its router may know that already."""
+    if later.attempt > seen.attempt or later.router_stage == pb.REQUEST_STAGE_QUEUED:
+        return True
+    dropped = Stage.DRAINING in later.stages and Stage.PREFILLING not in later.stages
+    return dropped and later.router_stage == pb.REQUEST_STAGE_PREFILLING
 
 
 def _is_told_by(stage: Stage, victim: Victim) -> bool:

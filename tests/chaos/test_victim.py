@@ -55,7 +55,14 @@ def test_what_waits_at_a_drained_worker_is_handed_back() -> None:
     drained = Victim(strike=Strike(Fault.DRAIN, Target.PREFILL), prefill_worker="prefill-0")
     before = seen(Stage.WAITING, router_stage=pb.REQUEST_STAGE_PREFILLING)
     assert struck(drained, before, seen(router_stage=pb.REQUEST_STAGE_RESERVING, attempt=2)) == {Stage.WAITING}
-    assert struck(drained, before, seen(Stage.PREFILLING, router_stage=pb.REQUEST_STAGE_PREFILLING)) == set()
+    assert struck(drained, before, seen(Stage.QUEUED, router_stage=pb.REQUEST_STAGE_QUEUED, attempt=0)) == {
+        Stage.WAITING
+    }
+    known_to_the_worker_alone = seen(Stage.DRAINING, router_stage=pb.REQUEST_STAGE_PREFILLING)
+    assert struck(drained, before, known_to_the_worker_alone) == {Stage.WAITING}
+    begun = seen(Stage.DRAINING, Stage.PREFILLING, router_stage=pb.REQUEST_STAGE_PREFILLING)
+    assert struck(drained, before, begun) == set()
+    assert struck(drained, before, seen(Stage.DRAINING, router_stage=pb.REQUEST_STAGE_HANDING_OVER)) == set()
 
 
 def test_of_what_a_frozen_worker_holds_its_router_must_know_nothing_newer() -> None:
