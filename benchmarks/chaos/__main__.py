@@ -39,7 +39,7 @@ SHM_STRIKES = (
 )
 SHM_STAGES = (Stage.MAPPED, Stage.PREFILLING, Stage.EARLY)
 SHM_S = 75.0
-MAX_PASSES = 6
+MAX_PASSES = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
