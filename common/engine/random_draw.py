@@ -23,7 +23,7 @@ from common.request import SamplingParams
 
 # Tokens less likely than this, relative to the most likely one, race as one with the sum of their weights; only when
 # that one wins do they race among themselves. By the properties of exponential times the outcome has the same
-# distribution, at a hundredth of the random numbers.
+# distribution, at a hundredth of the random numbers. csrc/draw.cpp has the same number.
 FAVOURITE_WEIGHT = 2.0**-13
 # The item number of the field of all others; token ids are below it.
 FIELD_ITEM = 2**32 - 1

@@ -11,16 +11,14 @@ from common.engine.native_draw import Draw, draw_natively
 from common.engine.sampler import Sampler, SamplingRow
 from common.errors import EngineError
 from common.kernels.cpu.abi import ISA_NAMES
-from common.kernels.cpu.library import CpuLibrary, NativeUnavailable
+from common.kernels.cpu.library import CpuLibrary
 from common.request import SamplingParams
+from tests.support.native import native_library
 
 
-@pytest.fixture(params=ISA_NAMES, ids=ISA_NAMES.values())
+@pytest.fixture(params=ISA_NAMES.values())
 def library(request: pytest.FixtureRequest) -> CpuLibrary:
-    try:
-        return CpuLibrary.load(request.param)
-    except NativeUnavailable as error:
-        pytest.skip(str(error))
+    return native_library(request.param)
 
 
 def tokens(library: CpuLibrary | None, logits: torch.Tensor, rows: list[SamplingRow]) -> list[int]:

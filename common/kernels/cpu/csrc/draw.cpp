@@ -106,30 +106,34 @@ static Weights all_of(const float *logits, int64_t size, float top, double tempe
     return {room, size, 0.0};
 }
 
-static void sift_down(float *heap, int64_t count, int64_t at) {
+// Puts heap[at] in its place below. `first` tells which of two numbers is to be nearer to the top.
+template <typename T> static void sift_down(T *heap, int64_t count, int64_t at, bool (*first)(T, T)) {
     for (;;) {
-        int64_t least = at;
+        int64_t next = at;
         for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
-            if (heap[child] < heap[least]) least = child;
-        if (least == at) return;
-        const float kept = heap[at];
-        heap[at] = heap[least];
-        heap[least] = kept;
-        at = least;
+            if (first(heap[child], heap[next])) next = child;
+        if (next == at) return;
+        const T kept = heap[at];
+        heap[at] = heap[next];
+        heap[next] = kept;
+        at = next;
     }
 }
+
+static bool is_less(float a, float b) { return a < b; }
+static bool is_more(double a, double b) { return a > b; }
 
 // The k-th largest, k at most MAX_HEAP and at most `size`.
 static float kth_largest(const float *logits, int64_t size, int64_t k) {
     float heap[MAX_HEAP];  // of the largest so far, the least of them first
     memcpy(heap, logits, k * sizeof(float));
-    for (int64_t at = k / 2 - 1; at >= 0; at--) sift_down(heap, k, at);
+    for (int64_t at = k / 2 - 1; at >= 0; at--) sift_down(heap, k, at, is_less);
     for (int64_t at = k; at < size; at += LANES) {
         if (!any_greater(load_some(logits + at, size - at), splat(heap[0]))) continue;
         for (int64_t token = at; token < smaller(at + LANES, size); token++)
             if (logits[token] > heap[0]) {
                 heap[0] = logits[token];
-                sift_down(heap, k, 0);
+                sift_down(heap, k, 0, is_less);
             }
     }
     return heap[0];
@@ -170,25 +174,12 @@ static double *sorted_weights(const Weights &weights, double *room) {
     return room;
 }
 
-static void sift_down_least(double *heap, int64_t count, int64_t at) {
-    for (;;) {
-        int64_t most = at;
-        for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++)
-            if (heap[child] > heap[most]) most = child;
-        if (most == at) return;
-        const double kept = heap[at];
-        heap[at] = heap[most];
-        heap[most] = kept;
-        at = most;
-    }
-}
-
 // Of the most likely items, those that fill `share` of the whole. Whether they were among those known one by one.
 static bool keep_nucleus(Weights &weights, double share, double *heap) {
     double total = weights.others;
     for (int64_t at = 0; at < weights.count; at++) total += heap[at] = weights.items[at].weight;
     const double wanted = share * total;
-    for (int64_t at = weights.count / 2 - 1; at >= 0; at--) sift_down_least(heap, weights.count, at);
+    for (int64_t at = weights.count / 2 - 1; at >= 0; at--) sift_down(heap, weights.count, at, is_more);
     double filled = 0.0;
     for (int64_t left = weights.count; left > 0;) {
         const double next = heap[0];
@@ -199,7 +190,7 @@ static bool keep_nucleus(Weights &weights, double share, double *heap) {
             return true;
         }
         heap[0] = heap[--left];
-        sift_down_least(heap, left, 0);
+        sift_down(heap, left, 0, is_more);
     }
     return false;
 }
