@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from common.attention.layer_kv_cache import LayerKVCache
+from common.kernels.cpu.copy import copy_past_cache
 from common.kernels.cpu.huge_pages import huge_buffer
 from common.kv.manager import BlockCopy
 from common.kv.spec import KVCacheSpec
@@ -69,9 +70,10 @@ class KVCache:
     ) -> None:
         """Writes bytes into a block of the device from `offset` (bytes) on."""
         source = np.frombuffer(data, dtype=np.uint8)
-        assert offset + len(source) <= self.spec.groups[group_id].bytes_per_block
+        bytes_per_block = self.spec.groups[group_id].bytes_per_block
+        assert 0 <= block_id < self.num_blocks and 0 <= offset <= bytes_per_block - len(source)
         if self.device.type == "cpu":
-            self._bytes[group_id][block_id].numpy()[offset : offset + len(source)] = source
+            copy_past_cache(source, self._bytes[group_id], block_id * bytes_per_block + offset)
         else:
             self._bytes[group_id][block_id, offset : offset + len(source)] = torch.from_numpy(source.copy()).to(
                 self.device

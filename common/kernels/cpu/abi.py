@@ -7,7 +7,7 @@ from ctypes import POINTER, c_double, c_float, c_int32, c_int64, c_uint64, c_voi
 
 import torch
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 ISA_NAMES = {1: "avx2", 2: "avx512_bf16"}
 DTYPES = {torch.float32: 0, torch.bfloat16: 1}
 

@@ -28,6 +28,7 @@ INSTRUCTION_SETS = {
     "avx512_bf16": ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16"),
 }
 KERNEL_SOURCES = ("linear.cpp", "attention.cpp", "step.cpp", "draw.cpp", "limits.cpp", "table.cpp")
+COMMON_SOURCES = ("library.cpp", "copy.cpp")  # once, for any x86-64
 NO_COMPILER = "no C++ compiler was found; install g++, or name one in CXX, then run `make native`"
 
 
@@ -37,7 +38,7 @@ class BuildError(Exception):
 
 def source_digest() -> str:
     """Changes with any source, and with how they are compiled."""
-    digest = hashlib.sha256(repr((FLAGS, INSTRUCTION_SETS, KERNEL_SOURCES)).encode())
+    digest = hashlib.sha256(repr((FLAGS, INSTRUCTION_SETS, KERNEL_SOURCES, COMMON_SOURCES)).encode())
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
@@ -83,7 +84,9 @@ def _compilations(objects: Path) -> list[list[str]]:
             target = objects / f"{Path(source).stem}.{isa}.o"
             commands.append([*FLAGS, *flags, "-c", str(SOURCES / source), "-o", str(target)])
     digest = f'-DSLIPSTREAM_SOURCE_DIGEST="{source_digest()}"'
-    commands.append([*FLAGS, digest, "-c", str(SOURCES / "library.cpp"), "-o", str(objects / "library.o")])
+    for source in COMMON_SOURCES:
+        target = objects / f"{Path(source).stem}.o"
+        commands.append([*FLAGS, digest, "-c", str(SOURCES / source), "-o", str(target)])
     return commands
 
 

@@ -69,6 +69,10 @@ class CpuLibrary:
         call.scratch = self._scratch_of(self._library.slipstream_draw_scratch_bytes(self.isa, num_threads, byref(call)))
         self._library.slipstream_draw(self.isa, num_threads, byref(call))
 
+    def copy_past_cache(self, destination: int, source: int, num_bytes: int) -> None:
+        """Addresses that do not overlap. Other threads see the bytes when it returns; uses this thread alone."""
+        self._library.slipstream_copy_past_cache(destination, source, num_bytes)
+
     def read_memory(self, buffer: torch.Tensor) -> None:
         """Reads it once, as fast as this machine can."""
         self._library.slipstream_read_memory(self.isa, torch.get_num_threads(), buffer.data_ptr(), buffer.nbytes)
@@ -143,6 +147,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("step_scratch_bytes", c_int64, (c_int, c_int, c_int, POINTER(StepCall))),
         ("draw", None, (c_int, c_int, POINTER(DrawCall))),
         ("draw_scratch_bytes", c_int64, (c_int, c_int, POINTER(DrawCall))),
+        ("copy_past_cache", None, (c_void_p, c_void_p, c_int64)),
         ("read_memory", c_int64, (c_int, c_int, c_void_p, c_int64)),
         ("multiply_registers", c_int64, (c_int, c_int, c_int, c_int64)),
     ):

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SLIPSTREAM_ABI_VERSION 2
+#define SLIPSTREAM_ABI_VERSION 3
 
 enum Isa { ISA_NONE = 0, ISA_AVX2 = 1, ISA_AVX512_BF16 = 2 };
 enum DType { DTYPE_FLOAT32 = 0, DTYPE_BFLOAT16 = 1 };
