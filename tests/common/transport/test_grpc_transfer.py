@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from importlib.util import find_spec
 
 import grpc
@@ -46,6 +47,22 @@ async def test_missing_blocks_arrive_where_the_map_says(head_dim: int, config: T
         assert sender.num_sent_blocks == transfer.counters.received_blocks == 2
         assert sender.transport == config.kv_transports[0]
         assert sender.num_sent_bytes == transfer.counters.received_bytes == 2 * spec.groups[0].bytes_per_block
+
+
+@pytest.mark.parametrize("checksum_of_the_source", ["none", "xxh3_64"])
+@pytest.mark.parametrize("transports", [("grpc",), ("shm", "grpc")], ids=["grpc", "shm"])
+async def test_a_sink_that_asks_for_no_checksums_hashes_no_arriving_block(
+    checksum_of_the_source: str, transports: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TransferConfig(kv_transports=transports, kv_checksum="none")
+    source_config = replace(config, kv_checksum=checksum_of_the_source)
+    async with open_transfer(small_spec(), config, source_config=source_config) as transfer:
+        monkeypatch.delattr("common.transport.arriving_blocks.xxhash")
+        sender = transfer.sender(transfer.target(block_ids=(9, 4), present=(False, False)))
+        await sender.push([(BlockRef(0, 0), 20), (BlockRef(0, 1), 3)])
+        await commit(sender, 2)
+        assert (transfer.blocks.array[[9, 4]] == transfer.source.array[[20, 3]]).all()
+        assert sender.transport == transports[0]
 
 
 async def test_nothing_to_send_needs_a_commit_only() -> None:
