@@ -33,6 +33,26 @@ class Checksum(Enum):
                 return 0
 
 
+class RunningChecksum:
+    """Of bytes that come in portions: `value` is what `of` says of all of them."""
+
+    def __init__(self, checksum: Checksum) -> None:
+        self._checksum = checksum
+        self._hasher = xxhash.xxh3_64() if checksum is Checksum.XXH3_64 else None
+        self._crc32 = 0
+
+    def update(self, data: memoryview) -> None:
+        """Releases the interpreter lock meanwhile."""
+        if self._hasher is not None:
+            self._hasher.update(data)
+        elif self._checksum is Checksum.CRC32:
+            self._crc32 = zlib.crc32(data, self._crc32)
+
+    @property
+    def value(self) -> int:
+        return self._crc32 if self._hasher is None else self._hasher.intdigest()
+
+
 _TO_WIRE = {
     Checksum.XXH3_64: pb.CHECKSUM_KIND_XXH3_64,
     Checksum.CRC32: pb.CHECKSUM_KIND_CRC32,

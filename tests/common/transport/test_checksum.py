@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import TransferError
 from common.kv.ticket import BlockRef
-from common.transport.checksum import Checksum, choose_checksum
+from common.transport.checksum import Checksum, RunningChecksum, choose_checksum
 from common.transport.commit_codec import decode_commit, encode_commit
 from protos import transfer_pb2 as pb
 
@@ -32,6 +32,15 @@ def test_every_bit_counts() -> None:
     before = {checksum: checksum.of(memoryview(data)) for checksum in Checksum}
     data[1234] ^= 1
     assert {checksum for checksum in Checksum if checksum.of(memoryview(data)) == before[checksum]} == {Checksum.NONE}
+
+
+@pytest.mark.parametrize("checksum", Checksum)
+def test_portions_give_the_checksum_of_the_whole(checksum: Checksum) -> None:
+    data = memoryview(bytes(range(256)) * 5)
+    running = RunningChecksum(checksum)
+    for start, end in ((0, 1), (1, 1000), (1000, 1000), (1000, len(data))):
+        running.update(data[start:end])
+    assert running.value == checksum.of(data)
 
 
 @pytest.mark.parametrize("checksum", Checksum)
