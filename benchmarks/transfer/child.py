@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from benchmarks.pinning import pin
 from protos import transfer_pb2
 
 
@@ -41,6 +42,9 @@ class SinkChild:
     @staticmethod
     def decode_target(encoded: str) -> transfer_pb2.PushTarget:
         return transfer_pb2.PushTarget.FromString(bytes.fromhex(encoded))
+
+    def pin(self, cores: list[int]) -> None:
+        pin(self._process.pid, cores)
 
     def send_signal(self, number: int) -> None:
         self._process.send_signal(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.transfer.child import SinkChild
@@ -23,9 +23,14 @@ class Measured:
     sink_cpu_s: list[float] = field(default_factory=list)
 
     @property
+    def rates(self) -> list[float]:
+        """Bytes per second of each run."""
+        return [self.num_bytes / seconds for seconds in self.seconds]
+
+    @property
     def rate(self) -> float:
         """Bytes per second, of the median run."""
-        return self.num_bytes / statistics.median(self.seconds)
+        return statistics.median(self.rates)
 
     def share_of(self, other: Measured) -> float:
         """Its rate in the other's, round by round: the median."""
@@ -41,10 +46,9 @@ def _own_cpu_s() -> float:
 
 
 async def measure(
-    contenders: Sequence[Contender], child: SinkChild, *, num_bytes: int, num_runs: int
-) -> dict[str, Measured]:
+    contenders: Sequence[Contender], child: SinkChild, *, num_runs: int, into: Mapping[str, Measured]
+) -> None:
     """In turns, so that what else the machine does meets all alike; one round before, which does not count."""
-    measured = {one.name: Measured(one.name, num_bytes) for one in contenders}
     for round_index in range(num_runs + 1):
         for one in contenders:
             sink_before = (await child.ask("usage"))["cpu_s"]
@@ -55,7 +59,7 @@ async def measure(
             source_cpu = _own_cpu_s() - source_before
             sink_cpu = (await child.ask("usage"))["cpu_s"] - sink_before
             if round_index:
-                measured[one.name].seconds.append(elapsed)
-                measured[one.name].source_cpu_s.append(source_cpu)
-                measured[one.name].sink_cpu_s.append(sink_cpu)
-    return measured
+                measured = into[one.name]
+                measured.seconds.append(elapsed)
+                measured.source_cpu_s.append(source_cpu)
+                measured.sink_cpu_s.append(sink_cpu)
