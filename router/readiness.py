@@ -47,7 +47,8 @@ class Readiness:
     """Probes one pair of workers after the other, until one answers and from then on. Owned by the event loop.
 
     `announce` is called with each change of `ready`, which is false at first. A worker learns nothing of it; its handle
-    keeps whether it answered. With `probe_interval_s` 0 a router that is ready probes no more.
+    keeps whether it answered, and requests go elsewhere until it does, where there is anyone else. With
+    `probe_interval_s` 0 a router that is ready probes no more.
     """
 
     def __init__(
@@ -113,10 +114,17 @@ class Readiness:
         for pair in self._next_pairs(MAX_PAIRS if self.ready else 1):
             failure = await self._probe(pair)
             if failure is None:
+                if not self._probe_interval_s:
+                    self._trust_all()
                 await self._set_ready(True, "")
                 return
             reason = reason or failure
         await self._set_ready(False, f"the probe failed: {reason}")
+
+    def _trust_all(self) -> None:
+        """Nobody will be asked again: who gave no answer while the fleet started may give them now."""
+        for handle in self._fleet.workers():
+            handle.answers = True
 
     def _next_pairs(self, max_pairs: int) -> list[Pair]:
         """Each worker in turn, and in time each with each."""

@@ -40,7 +40,6 @@ class WorkerHandle:
         self.account = self._open_account(info)
         self.load_report = worker_pb2.LoadReport()
         self.since_s = time.monotonic()
-        self.answers = True  # whether the last probe through it came back
         self._changed = on_change
         self._admit = admit
         self.channel: grpc.aio.Channel = open_channel(info.address, tls)
@@ -71,6 +70,18 @@ class WorkerHandle:
         """Its stream is up and it takes work."""
         return self.account.usable
 
+    @property
+    def answers(self) -> bool:
+        """Whether the last probe through it came back."""
+        return self.account.answers
+
+    @answers.setter
+    def answers(self, answers: bool) -> None:
+        self.account.answers = answers
+        if self._is_current:
+            self._roster.update(self.account)
+        self._changed.set()
+
     def can(self, role: Role) -> bool:
         """Whether it can take a prefill or a decode leg."""
         return self.account.can(role)
@@ -93,10 +104,10 @@ class WorkerHandle:
         if info.incarnation != self.info.incarnation:
             # It came back under its old address, with an empty cache and nothing to do.
             self.account = self._open_account(info)
-        self.answers = True  # a probe that failed for want of a stream says nothing of the worker
         self.account.info = info
         self.account.available = True
         self.account.doubtful = False
+        self.account.answers = True  # a probe that failed for want of a stream says nothing of the worker
         self._roster.update(self.account)
         self._changed.set()
 

@@ -24,6 +24,7 @@ class Side:
         self._ids: list[WorkerId] = []
         self._positions: dict[WorkerId, int] | None = None  # made when next asked for
         self._accounts: dict[WorkerId, WorkerAccount] = {}
+        self._mute: set[WorkerId] = set()  # those whose last probe brought no answer
         self._ring = HashRing()
 
     def __len__(self) -> int:
@@ -38,14 +39,20 @@ class Side:
     def find(self, worker_id: str) -> WorkerAccount | None:
         return self._accounts.get(WorkerId(worker_id))
 
-    def put(self, account: WorkerAccount) -> None:
-        """Idempotent; another account of the same worker takes its place."""
+    def put(self, account: WorkerAccount) -> bool:
+        """Another account of the same worker takes its place. Whether anything changed."""
         worker_id = account.info.worker_id
+        changed = self._accounts.get(worker_id) is not account or (worker_id in self._mute) is account.answers
         if worker_id not in self._accounts:
             insort(self._ids, worker_id)
             self._positions = None
             self._ring.add(worker_id)
         self._accounts[worker_id] = account
+        if account.answers:
+            self._mute.discard(worker_id)
+        else:
+            self._mute.add(worker_id)
+        return changed
 
     def remove(self, worker_id: WorkerId) -> bool:
         """Whether it was there."""
@@ -53,6 +60,7 @@ class Side:
             return False
         del self._ids[bisect_left(self._ids, worker_id)]
         self._positions = None
+        self._mute.discard(worker_id)
         self._ring.remove(worker_id)
         return True
 
@@ -77,7 +85,12 @@ class Side:
         draw: random.Random,
     ) -> list[WorkerAccount]:
         """All that are not excluded, or, when there are more than `max_candidates`: the deepest holders of the
-        prefix, its homes, whose turn it is, and a few by chance."""
+        prefix, its homes, whose turn it is, and a few by chance.
+
+        Those whose last probe brought no answer are left out, unless nobody else is left: the fault may be the probe's.
+        """
+        if self._mute and any(one not in exclude and one not in self._mute for one in self._ids):
+            exclude = exclude | self._mute
         if len(self._ids) - len(exclude) <= max_candidates:
             return [account for account in self._accounts.values() if account.info.worker_id not in exclude]
         holders = [one for one in depths if one in self._accounts and one not in exclude]
@@ -117,8 +130,7 @@ class Roster:
         self._accounts[worker_id] = account
         for role, side in self._sides.items():
             if account.trusted and account.info.role is role:
-                self.version += side.find(worker_id) is not account
-                side.put(account)
+                self.version += side.put(account)
             else:
                 self.version += side.remove(worker_id)
 

@@ -45,6 +45,7 @@ class WorkerAccount:
         self.load = WorkerLoad(step_times=prior)
         self.available = False  # its stream is up
         self.doubtful = False  # it has said nothing for a while
+        self.answers = True  # whether the last probe through it came back
         self.num_submits = 0
         self.num_charged_requests = 0
         self.utilization = 0.0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 
+from common.config import Role
 from protos import admin_pb2, worker_pb2
 from router.api.admin import RouterAdminServicer
 from router.decision_log import DecisionLog
@@ -27,14 +29,16 @@ def be_silent(worker: ScriptedWorker, submit: worker_pb2.Submit) -> None: ...
 
 
 @asynccontextmanager
-async def watched(scene: Scene, announced: asyncio.Queue[bool] | None = None) -> AsyncIterator[Readiness]:
+async def watched(
+    scene: Scene, announced: asyncio.Queue[bool] | None = None, *, interval_s: float = INTERVAL_S
+) -> AsyncIterator[Readiness]:
     announced = asyncio.Queue() if announced is None else announced
     readiness = Readiness(
         scene.core,
         scene.core._fleet,
         min_workers=3,
         announce=announced.put,
-        probe_interval_s=INTERVAL_S,
+        probe_interval_s=interval_s,
         probe_deadline_s=DEADLINE_S,
     )
     running = asyncio.create_task(readiness.run())
@@ -56,6 +60,13 @@ async def states(scene: Scene) -> dict[str, str]:
     servicer = RouterAdminServicer(scene.core._fleet, DecisionLog(), (), admin_pb2.RouterStatus)
     response = await servicer.Status(admin_pb2.StatusRequest(), None)  # type: ignore[arg-type]
     return {worker.worker_id: worker.state for worker in decode_status(response).workers}
+
+
+def candidates_of(scene: Scene, role: Role) -> tuple[str, ...]:
+    """Whom a request that comes now may go to."""
+    side = scene.core._fleet._roster.side(role)
+    chosen = side.select(depths={}, homes=(), exclude=frozenset(), sequence=0, max_candidates=16, draw=random.Random(0))
+    return tuple(account.info.worker_id for account in chosen)
 
 
 async def test_each_change_is_announced_once(scene: Scene) -> None:
@@ -113,8 +124,24 @@ async def test_one_worker_that_hangs_is_told_apart_and_the_others_serve(scene: S
         await wait_for(lambda: not handle.answers and bool(scene.prefill.submits))
         assert (await states(scene))["decode-a"] == "not_ready"
         assert (await states(scene))["decode-b"] == "ready"
+        assert candidates_of(scene, Role.DECODE) == ("decode-b",)
         await asyncio.sleep(4 * DEADLINE_S)
     assert announced.empty(), "it was ready all the time"
+
+
+async def test_a_router_that_probes_no_more_holds_nothing_against_anyone(scene: Scene) -> None:
+    silent = count()
+
+    def answer_the_second(worker: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        if next(silent):
+            answer(worker, submit)
+
+    scene.prefill.on_submit = answer_the_second
+    announced: asyncio.Queue[bool] = asyncio.Queue()
+    async with watched(scene, announced, interval_s=0.0):
+        assert await announced.get()
+        assert len(scene.prefill.submits) == 2
+        assert set((await states(scene)).values()) == {"ready"}
 
 
 async def test_a_fleet_that_is_busy_with_others_stays_ready(scene: Scene) -> None:

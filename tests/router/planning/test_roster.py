@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 
+import pytest
+
 from common.config import Role
 from common.request import WorkerId
 from router.planning.hash_ring import HashRing
@@ -45,10 +47,21 @@ def test_the_version_counts_who_comes_and_goes_and_nothing_else() -> None:
     assert books.version == known + 3
     books.update(account("d0", Role.DECODE))  # another life
     assert books.version == known + 4
+    other = account("d0", Role.DECODE)
+    books.update(other)
+    other.answers = False
+    books.update(other)
+    books.update(other)
+    assert books.version == known + 6
 
 
-def select(books_size: int, *, exclude: frozenset[str] = NOBODY, sequence: int = 0) -> list[str]:
+def select(
+    books_size: int, *, exclude: frozenset[str] = NOBODY, sequence: int = 0, mute: frozenset[str] = NOBODY
+) -> list[str]:
     books = roster(*(account(f"p{index:03}") for index in range(books_size)))
+    for one in [*books]:
+        one.answers = one.info.worker_id not in mute
+        books.update(one)
     side = books.side(Role.PREFILL)
     chosen = side.select(
         depths={WorkerId("p007"): 64, WorkerId("p003"): 640, WorkerId("elsewhere"): 9999},
@@ -78,6 +91,34 @@ def test_of_a_large_fleet_holders_homes_turn_and_some_by_chance() -> None:
 def test_everyone_excluded_leaves_nobody() -> None:
     everyone = frozenset(f"p{index:03}" for index in range(20))
     assert select(20, exclude=everyone) == []
+
+
+@pytest.mark.parametrize("books_size", [10, 200])
+def test_whoever_gave_no_answer_is_left_out(books_size: int) -> None:
+    mute = frozenset({"p003", "p005"})
+    chosen = select(books_size, sequence=5, mute=mute)  # a holder of the prefix, and whose turn it is
+    assert len(chosen) >= 8
+    assert mute.isdisjoint(chosen)
+
+
+@pytest.mark.parametrize("books_size", [10, 200])
+def test_where_nobody_else_is_left_those_without_an_answer_are_asked(books_size: int) -> None:
+    everyone = frozenset(f"p{index:03}" for index in range(books_size))
+    assert len(select(books_size, mute=everyone)) >= 9
+    assert select(books_size, mute=everyone - {"p004"}, exclude=frozenset({"p004"})) != []
+    assert select(books_size, mute=everyone - {"p004"}) == ["p004"]
+
+
+def test_a_worker_that_answers_again_takes_part_again() -> None:
+    one, other = account("p0"), account("p1")
+    books = roster(one, other)
+    for answers, chosen in ((False, ["p1"]), (True, ["p0", "p1"])):
+        one.answers = answers
+        books.update(one)
+        found = books.side(Role.PREFILL).select(
+            depths={}, homes=(), exclude=NOBODY, sequence=0, max_candidates=16, draw=random.Random(0)
+        )
+        assert [each.info.worker_id for each in found] == chosen
 
 
 def test_turns_go_round() -> None:
