@@ -55,7 +55,7 @@ class Departure:
         self._tasks: set[asyncio.Task[None]] = set()
         self._known_sent_bytes = 0
         self.push_s = 0.0  # time spent in pushes
-        self._asked_to_commit_s: float | None = None
+        self._handed_over_s: float | None = None
 
     @property
     def num_sent_bytes(self) -> int:
@@ -74,6 +74,7 @@ class Departure:
         self._settle()
 
     def handed_over(self, done: HandedOver) -> None:
+        self._handed_over_s = _now()
         ready = KVReady(
             num_computed_tokens=done.num_computed_tokens, first_tokens=done.first_tokens, attempt=self.key.attempt
         )
@@ -158,8 +159,6 @@ class Departure:
         self._settle()
 
     async def _commit(self, ready: KVReady) -> None:
-        if self._asked_to_commit_s is None:
-            self._asked_to_commit_s = _now()
         try:
             await self._opened_sender().commit(
                 num_computed_tokens=ready.num_computed_tokens, first_tokens=ready.first_tokens, attempt=ready.attempt
@@ -195,8 +194,8 @@ class Departure:
             end.reason = worker_pb2.LEG_END_REASON_TRANSFER_FAILED
             end.status = error.status.value
             end.message = str(error)
-        elif self._asked_to_commit_s is not None:
-            end.transfer_ms = (_now() - self._asked_to_commit_s) * 1000
+        elif self._handed_over_s is not None:
+            end.transfer_ms = (_now() - self._handed_over_s) * 1000
         return end
 
 

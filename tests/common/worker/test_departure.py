@@ -142,6 +142,19 @@ async def test_only_what_the_sink_lacks_is_sent(late: bool) -> None:
     assert sender.pushed == [(BlockRef(0, 1), 9)]
 
 
+async def test_the_last_push_is_part_of_the_time_that_the_transfer_took() -> None:
+    class Slow(Sender):
+        async def push(self, blocks: Sequence[tuple[BlockRef, int]]) -> None:
+            await asyncio.sleep(0.05)
+            await super().push(blocks)
+
+    departure, ending = depart(Sink(None), Slow(None))
+    compute(departure)
+    hand_over(departure)
+    end = await ended(departure, ending)
+    assert end is not None and end.transfer_ms >= 50
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(StaleTicketError("stale"), "FAILED_PRECONDITION"), (KeyError("bug"), "INTERNAL")]
 )
