@@ -33,7 +33,7 @@ class CacheEvent(Protocol):
 class PublisherConfig:
     """Limits of one worker's part of the index."""
 
-    max_points: int = 262_144  # per worker: about 25 MB of the server, 16 M tokens at a stride of 64
+    max_points: int = 262_144  # per worker: at most 21 MB of the server, 16 M tokens at a stride of 64
     stop_timeout_s: float = 2.0
     writer: WriterConfig = field(default_factory=WriterConfig)
 

@@ -57,7 +57,8 @@ class TicketOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCommit:
-    """What one source rank says that it has sent. `checksums` are CRC-32 by block sent."""
+    """What one source rank says that it has sent. `checksums` are of the kind that the two ends agreed on, by
+    block sent."""
 
     generation: int
     rank: int

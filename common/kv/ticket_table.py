@@ -182,10 +182,10 @@ class TicketTable:
     ) -> TicketState:
         """One source rank is done. COMMITTED, and Admit is queued, when it is the last; SENDING or MAPPED until then.
 
-        `checksums_here` are CRC-32 of what lies in the blocks that `commit` names, computed here after the rank's
-        streams have ended. Repeating an accepted commit changes nothing. Raises StaleTicketError for a ticket that
-        has ended or is of another generation or attempt; TransferError, which also fails the ticket, when blocks,
-        bytes or checksums are not what was to be sent.
+        `checksums_here` are of the commit's kind, of what lies in the blocks that `commit` names, computed here after
+        the rank's streams have ended. Repeating an accepted commit changes nothing. Raises StaleTicketError for a
+        ticket that has ended or is of another generation or attempt; TransferError, which also fails the ticket, when
+        blocks, bytes or checksums are not what was to be sent.
         """
         ticket = self.get(ticket_id)
         if ticket.commits.get(commit.rank) == commit and (ticket.state.is_open or self._is_committed(ticket)):
@@ -274,7 +274,7 @@ class TicketTable:
             return f"{len(commit.checksums)} blocks were sent, {len(ticket.received)} are needed, or others"
         for ref, checksum in commit.checksums.items():
             if checksums_here.get(ref) != checksum:
-                return f"checksum of block {tuple(ref)} differs: sent {checksum:#010x}"
+                return f"checksum of block {tuple(ref)} differs: sent {checksum:#x}"
         is_last = len(ticket.commits) + (commit.rank not in ticket.commits) == commit.num_ranks
         return self._find_missing_bytes(ticket) if is_last else None
 

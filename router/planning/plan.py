@@ -20,8 +20,8 @@ class PlanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """`num_tokens` to compute, at most `num_new_tokens` to draw. `prefix_key` is the key of the prompt's first point,
-    or of the whole of a shorter one. `excluded` adds to the hint's."""
+    """`num_tokens` to compute, at most `num_new_tokens` to draw. `prefix_key` names the prompt's start: the key
+    of one of its first points (`request_planner.HOME_POINTS`). `excluded` adds to the hint's."""
 
     num_tokens: int
     num_new_tokens: int

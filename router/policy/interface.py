@@ -22,7 +22,8 @@ class Candidate(NamedTuple):
     """A worker at the moment of planning. Seconds are estimates by the worker's own step times.
 
     `queue_s` is prefill work ahead of this request: what the worker reported, less what it must have done since,
-    and what this router sent it that no report shows yet. `prefill_s` computes this request's uncached tokens.
+    and what this router sent it that no report shows yet. `prefill_s` computes this request's uncached tokens,
+    `fleet_prefill_s` does by the mean times of the candidates.
     `work_s` is the prefill work that the worker was given lately. `transfer_s` moves the blocks that it lacks,
     `token_s` is what one more step takes with this request in the batch, `crowding_s` by how much this request
     lengthens it. `turn` counts places after the worker whose turn it is, `home_rank` those after the home of the

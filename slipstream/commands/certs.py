@@ -21,7 +21,7 @@ def certs(folder: Path, hosts: tuple[str, ...], days: int) -> int:
     """Make a CA and certificates in FOLDER, for --tls-dir of every process. A CA that is there already is kept, and
     its certificates are made anew: so they are renewed.
 
-    Give each machine the folder of its role alone (router, worker, client, operator); whoever holds ca.key can
+    Give each machine the folder of its role alone (router, worker, client, operator, index); whoever holds ca.key can
     make more of them.
 
     \b
