@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(limit_lines(results)))
     print("\n".join(aligned(medians(results, known))))
     print("\n".join(aligned(verdicts(results))))
+    if not options.trace.exists() and {"i", "all"} & set(options.workloads.split(",")):
+        print(f"i is not there: no {options.trace}; --trace names the Azure trace of 2023 (docs/simulator.md)")
     for name, why in results.missing.items():
         print(f"{name} is not there: {why}")
     _keep(options.json, results)
