@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import grpc
@@ -39,15 +38,13 @@ def test_each_command_explains_itself(command: str, capsys: pytest.CaptureFixtur
         assert "SLIPSTREAM_MAX_MODEL_LEN" in text
 
 
-def test_help_is_quick_and_loads_nothing_heavy() -> None:
+def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from slipstream import cli; cli.run(['--help']);"
         "print({'torch', 'grpc', 'redis', 'rich', 'transformers'} & set(sys.modules), file=sys.stderr)"
     )
-    started_s = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr == "set()\n"
-    assert time.monotonic() - started_s < 2.0  # 0.1 s alone; the machine may be busy
 
 
 def test_ctrl_c_while_the_command_loads_is_an_exit_code() -> None:
