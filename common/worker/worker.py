@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReportListener(Protocol):
-    """A role's own part in what a step brought, before the routers are told."""
+    """A role's own part in what a step brought, when the routers have been told."""
 
     def on_report(self, report: StepReport) -> None: ...
 
@@ -122,8 +122,10 @@ class Worker:
             self.engine.forget(gone)
         if report.cache_events:
             self._publish(report.cache_events)
+        result = report.result
+        failed = self.hub.deliver(result.tokens, result.ends, self.load_report(), report.tallies)
+        # Told first: a transfer that ends with its leg's last choice has the hub forget the leg.
         for listener in self._listeners:
             listener.on_report(report)
-        result = report.result
-        for failed in self.hub.deliver(result.tokens, result.ends, self.load_report(), report.tallies):
-            self.cancel(LegKey(failed.request_id, failed.attempt), failed.choice_indices)
+        for end in failed:
+            self.cancel(LegKey(end.request_id, end.attempt), end.choice_indices)
