@@ -70,9 +70,7 @@ class SamplingParams:
         _check_range("min_p", self.min_p, 0.0, 1.0)
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InvalidRequestError("seed", f"must be an unsigned 64-bit number, is {self.seed}")
-        _check_range("repetition_penalty", self.repetition_penalty, 0.0, 100.0)
-        if self.repetition_penalty == 0.0:
-            raise InvalidRequestError("repetition_penalty", "must be above 0, is 0")
+        _check_range("repetition_penalty", self.repetition_penalty, 0.01, 100.0)  # beyond, logits overflow
         _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _check_count("logit_bias", len(self.logit_bias), MAX_LOGIT_BIAS)

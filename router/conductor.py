@@ -32,11 +32,13 @@ logger = logging.getLogger(__name__)
 
 # A hand-back is not a failure, but an answer that is handed back at every turn would never end.
 MAX_HAND_BACKS = 64
+# A worker tries again at once; one that was frozen for a little more than a lease is back within seconds.
+RETURN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What conducting needs, the same for all requests."""
+    """What conducting needs, the same for all. A fleet whose streams broke is waited for `return_s` seconds."""
 
     fleet: Fleet
     planner: RequestPlanner
@@ -44,6 +46,7 @@ class Means:
     background: Background
     metrics: RouterMetrics
     max_attempts: int
+    return_s: float = RETURN_S
 
 
 class Conductor:
@@ -164,7 +167,7 @@ class Conductor:
                     plan = await self._plan(choices, excluded)
                 must_wait = plan is None
                 if plan is None:
-                    self._means.planner.check_reachable(self._request)
+                    self._check_reachable()
                     excluded = frozenset()
                     continue
                 try:
@@ -174,6 +177,15 @@ class Conductor:
                     self._answer.attempts -= 1  # nobody took it
                     excluded |= error.worker_ids
                     rested_s = time.monotonic() + REST_S
+
+    def _check_reachable(self) -> None:
+        """Raises when waiting would be in vain. Streams that have just broken may come back: this router, or a whole
+        side, stood still for a moment."""
+        try:
+            self._means.planner.check_reachable(self._request)
+        except UnavailableError:
+            if not self._means.fleet.lost_within(self._means.return_s):
+                raise
 
     def _note_queued(self, choices: tuple[int, ...]) -> None:
         for index in choices:

@@ -102,6 +102,13 @@ class Fleet:
     def workers(self) -> list[WorkerHandle]:
         return list(self._handles.values())
 
+    def lost_within(self, seconds: float) -> bool:
+        """Whether a worker's stream broke so lately, and unannounced, that it may come back as it was."""
+        return any(
+            not handle.attachment.connected and handle.attachment.connected_within(seconds)
+            for handle in self._handles.values()
+        )
+
     def load_reports(self) -> dict[str, worker_pb2.LoadReport]:
         """The last of each worker, by its id. In any thread."""
         return {str(handle.info.worker_id): handle.load_report for handle in self.workers()}

@@ -156,12 +156,10 @@ class Readiness:
                 handle.load_report.num_generated_tokens > earlier
                 for handle, earlier in zip(pair.workers, before, strict=True)
             ]
+            is_full = isinstance(error, OverloadedError)  # the router, by its own limit, or a worker: not broken
             for handle, at_work in zip(pair.workers, works, strict=True):
-                handle.answers = at_work
-            # Full is not broken: the router refused it for its own limit, or answers come out of both.
-            if (isinstance(error, OverloadedError) and self.ready) or all(works):
-                return None
-            return str(error)
+                handle.answers = at_work or (is_full and handle.answers)
+            return None if (is_full and self.ready) or all(works) else str(error)
         for handle in pair.workers:
             handle.answers = True
         return None

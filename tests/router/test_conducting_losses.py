@@ -13,7 +13,7 @@ from common.request import WorkerId
 from protos import worker_pb2
 from router.generation import RouteHint
 from router.leg_attempt import CONTROL_TIMEOUT_S
-from tests.support.conducting import HANDED_OVER, TIMEOUT_S, Scene, hand_over_to, token_ids
+from tests.support.conducting import HANDED_OVER, RETURN_S, TIMEOUT_S, Scene, hand_over_to, token_ids
 from tests.support.scripted_worker import ScriptedWorker
 
 
@@ -87,6 +87,46 @@ async def test_workers_that_are_down_are_not_the_caller_s_fault(scene: Scene) ->
         handle.info = dataclasses.replace(handle.info, draining=True)
     with pytest.raises(UnavailableError, match=r"draining: decode-a, decode-b. .*`slipstream drain decode-a --undo`"):
         await scene.ask(route=RouteHint(exclude=("decode-a",)))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_side_that_was_gone_for_a_moment_is_waited_for(scene: Scene, begun: bool) -> None:
+    """Such as when this router, or every worker of a side, stood still for longer than a lease."""
+    decoders = (scene.decode, scene.other_decode)
+
+    def lose_all(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        if begun:
+            prefill.tokens(submit.leg, 0, 10)
+        prefill.end(submit.leg, HANDED_OVER)
+        for worker in decoders:
+            worker.takes_streams = False
+            worker.drop_stream()
+        prefill.on_submit = lambda prefill, submit: None
+        asyncio.get_running_loop().call_later(RETURN_S / 3, come_back)
+
+    def come_back() -> None:
+        scene.prefill.on_submit = go_on
+        for worker in decoders:
+            worker.takes_streams = True
+
+    def go_on(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        prefill.tokens(submit.leg, int(begun), *(11, 12) if begun else (10, 11, 12), finish=True)
+
+    scene.prefill.on_submit = lose_all
+    assert token_ids(await scene.ask()) == [10, 11, 12]
+
+
+async def test_a_side_that_stays_away_is_not_waited_for_for_long(scene: Scene) -> None:
+    def lose_all(prefill: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        prefill.tokens(submit.leg, 0, 10)
+        prefill.end(submit.leg, HANDED_OVER)
+        for worker in (scene.decode, scene.other_decode):
+            worker.takes_streams = False
+            worker.drop_stream()
+
+    scene.prefill.on_submit = lose_all
+    with pytest.raises(UnavailableError, match="no decode worker is ready"):
+        await scene.ask()
 
 
 async def test_reserve_without_an_answer_is_taken_back(scene: Scene) -> None:

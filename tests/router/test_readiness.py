@@ -14,7 +14,7 @@ from router.api.admin import RouterAdminServicer
 from router.decision_log import DecisionLog
 from router.readiness import PROBE_PRIORITY, PROBE_TOKENS, Readiness
 from slipstream.codec import decode_status
-from tests.support.conducting import TIMEOUT_S, Scene
+from tests.support.conducting import GATE, TIMEOUT_S, Scene
 from tests.support.scripted_worker import ScriptedWorker
 
 INTERVAL_S = 0.05
@@ -160,6 +160,27 @@ async def test_a_fleet_that_is_busy_with_others_stays_ready(scene: Scene) -> Non
             work(numbers)
             await asyncio.sleep(DEADLINE_S / 4)
             assert readiness.ready
+    assert announced.empty()
+
+
+async def test_a_router_that_is_full_holds_it_against_no_worker(scene: Scene) -> None:
+    def answer_probes(worker: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        if submit.leg.canary:
+            answer(worker, submit)
+
+    scene.prefill.on_submit = answer_probes
+    announced: asyncio.Queue[bool] = asyncio.Queue()
+    async with watched(scene, announced):
+        assert await announced.get()
+        waiting = [asyncio.create_task(scene.ask()) for _ in range(GATE)]
+        await wait_for(lambda: len(scene.prefill.submits) >= GATE)
+        num_probes = sum(submit.leg.canary for submit in scene.prefill.submits)
+        await asyncio.sleep(8 * INTERVAL_S)
+        assert sum(submit.leg.canary for submit in scene.prefill.submits) <= num_probes + 1, "none gets in"
+        assert set((await states(scene)).values()) == {"ready"}
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
     assert announced.empty()
 
 

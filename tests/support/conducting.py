@@ -35,6 +35,8 @@ from tests.support.router import text_model
 from tests.support.scripted_worker import ScriptedWorker, scripted_worker
 
 HANDED_OVER = worker_pb2.LEG_END_REASON_HANDED_OVER
+RETURN_S = 0.8
+GATE = 16
 TIMEOUT_S = 10.0
 
 
@@ -101,6 +103,7 @@ async def conducting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
             background=background,
             metrics=metrics,
             max_attempts=3,
+            return_s=RETURN_S,
         )
         core = RouterCore(
             model_name="model",
@@ -110,7 +113,7 @@ async def conducting_scene(tmp_path: Path) -> AsyncIterator[Scene]:
                 admission=Admission(fleet, PromptReader(text_workers), "model"),
                 means=means,
                 metrics=metrics,
-                gate=Gate(16),
+                gate=Gate(GATE),
             ),
         )
         async with asyncio.timeout(TIMEOUT_S):

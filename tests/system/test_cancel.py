@@ -69,3 +69,26 @@ def test_a_stop_string_ends_decode_too(small_cluster: Cluster, client: Client) -
     assert answer.text == whole.text[: whole.text.index(stop)]
     assert_nothing_left(small_cluster, timeout_s=5.0)
     client.close()
+
+
+@pytest.mark.parametrize("num_choices", [1, 2])
+@pytest.mark.parametrize("num_tokens", [48, 301])
+def test_an_answer_that_ends_with_its_first_token_ends(
+    small_cluster: Cluster, client: Client, num_tokens: int, num_choices: int
+) -> None:
+    """Also where decode holds the whole prompt, and nothing is left to send."""
+    prompt = [300 + num_tokens + index % 100 for index in range(num_tokens)]
+    client.generate(prompt, max_tokens=20, ignore_eos=True, n=num_choices)
+    for _ in range(3):
+        answer = client.generate(
+            prompt,
+            max_tokens=20,
+            n=num_choices,
+            logit_bias={90: 100.0},
+            stop_token_ids=[90],
+            deadline_ms=10_000,
+        )
+        assert {choice.finish_reason for choice in answer.choices} == {"stop"}
+        assert answer.usage.generated_tokens == num_choices
+    assert_nothing_left(small_cluster, timeout_s=5.0)
+    client.close()

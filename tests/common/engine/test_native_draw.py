@@ -62,6 +62,18 @@ def test_the_tokens_are_those_of_the_torch_path(library: CpuLibrary, seed: int) 
         assert tokens(library, logits, rows) == tokens(None, logits, rows), [row.sampling for row in rows]
 
 
+@pytest.mark.parametrize("temperature", [1e-5, 1e-20, 1e-38, 1e-40, 1e-300, 5e-324])
+@pytest.mark.parametrize("changes", [{}, {"min_p": 0.5}, {"top_k": 5}, {"top_p": 0.9}], ids=str)
+def test_next_to_no_temperature_draws_the_most_likely(
+    library: CpuLibrary, temperature: float, changes: dict[str, float]
+) -> None:
+    logits = torch.randn(4, 1000, generator=torch.Generator().manual_seed(3))
+    logits[1, 500:] = float("-inf")
+    sampling = SamplingParams(temperature=temperature, seed=5, **changes)  # type: ignore[arg-type]
+    rows = [SamplingRow(index, sampling, 0, 7, 3) for index in range(4)]
+    assert tokens(library, logits, rows) == tokens(None, logits, rows) == logits.argmax(dim=1).tolist()
+
+
 def test_what_a_row_draws_depends_on_the_row_alone(library: CpuLibrary) -> None:
     logits = torch.randn(4, 5000, generator=torch.Generator().manual_seed(1)) * 3
     draws = [Draw(index % 4, SamplingParams(temperature=1.0), 7 + index, 0, 11) for index in range(16)]

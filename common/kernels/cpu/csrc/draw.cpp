@@ -2,6 +2,7 @@
 //
 // Nearly all weights are tiny, and only their sum matters; so the exponentials of those are taken in float, many at a
 // time, and the others' in double, one by one. What a row draws depends on nothing but the row.
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -71,7 +72,9 @@ static float largest_of(const float *logits, int64_t count) {
 // Items of at least FAVOURITE_WEIGHT, and the sum of the others.
 static Weights favourites(const float *logits, int64_t size, float top, double temperature, Item *room) {
     Weights found = {room, 0, 0.0};
-    const Vec tops = splat(top), factor = splat((float)(1.0 / temperature));
+    // Of a temperature too small for a float no more is wanted than that 0 times its inverse is 0.
+    const double inverse = 1.0 / temperature;
+    const Vec tops = splat(top), factor = splat(inverse < FLT_MAX ? (float)inverse : FLT_MAX);
     const Vec bound = splat(FAVOURITE_EXPONENT - MARGIN);
     for (int64_t block = 0; block < size; block += BLOCK) {
         const int64_t end = smaller(block + BLOCK, size);
