@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 # Beyond this, parts go each in a message of its own: together they might be more than a caller takes.
 MAX_JOINT_BYTES = 2**20
+# While so many answers have something that is not written, nothing more is read of the caller: who asks and asks, and
+# reads nothing, would else fill this router's memory with refusals.
+MAX_UNTOLD = 1024
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Begin: TypeAlias = Callable[[pb.GenerateRequest, "float | None", Callable[[], None]], AnswerFeed]
@@ -41,8 +44,10 @@ class AnswerSession:
         self._feeds: dict[int, AnswerFeed] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._news: dict[int, None] = {}  # whose answers have something to take, in order
-        self._refused: list[tuple[int, Exception]] = []
+        self._refused: list[pb.AnswerPart] = []
         self._has_news = asyncio.Event()
+        self._taken = asyncio.Event()  # news were
+        self._silenced: set[int] = set()  # cancelled since
         self._writing = False
         self._changed = asyncio.Event()  # an answer has ended, or parts are written
 
@@ -74,13 +79,17 @@ class AnswerSession:
 
     async def _read_all(self, requests: AsyncIterator[pb.SessionRequest]) -> None:
         async for request in requests:
+            while len(self._refused) + len(self._news) >= MAX_UNTOLD:
+                self._taken.clear()
+                await self._taken.wait()
             match request.WhichOneof("kind"):
                 case "generate":
                     if request.id in self._feeds:
                         raise InvalidRequestError("id", f"{request.id} is that of another answer of this stream")
                     self._start(request)
                 case "cancel":
-                    self._close(request.id)
+                    if self._close(request.id):
+                        self._silenced.add(request.id)
                 case _:
                     raise InvalidRequestError("kind", "is missing: set one of generate, cancel")
 
@@ -95,19 +104,21 @@ class AnswerSession:
         try:
             self._feeds[answer_id] = self._begin(request.generate, timeout_s, note)
         except Exception as error:
-            self._refused.append((answer_id, error))
+            # Not the error: its traceback holds the request.
+            self._refused.append(pb.AnswerPart(id=answer_id, end=_end_of(error)))
             self._has_news.set()
 
-    def _close(self, answer_id: int) -> None:
-        """Of no effect when the answer has ended."""
+    def _close(self, answer_id: int) -> bool:
+        """Of no effect when the answer has ended. Whether it had not."""
         feed = self._feeds.pop(answer_id, None)
         if feed is None:
-            return
+            return False
         self._news.pop(answer_id, None)
         feed.close()
         leaving = asyncio.create_task(feed.wait_closed())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._left)
+        return True
 
     def _left(self, leaving: asyncio.Task[None]) -> None:
         self._leaving.discard(leaving)
@@ -121,6 +132,8 @@ class AnswerSession:
                 self._has_news.clear()
                 self._writing = True
                 for message in _in_messages(self._take_all()):
+                    if all(part.id in self._silenced for part in message.parts):
+                        continue
                     try:
                         with patience:
                             await self._context.write(message)
@@ -133,11 +146,11 @@ class AnswerSession:
 
     def _take_all(self) -> pb.SessionResponse:
         """What there is of all answers."""
-        message = pb.SessionResponse()
         refused, self._refused = self._refused, []
-        for answer_id, error in refused:
-            message.parts.add(id=answer_id, end=_end_of(error))
+        message = pb.SessionResponse(parts=refused)
         news, self._news = self._news, {}
+        self._taken.set()
+        self._silenced.clear()
         for answer_id in news:
             if (feed := self._feeds.get(answer_id)) is not None:  # else it was cancelled
                 self._take(message, answer_id, feed)

@@ -15,7 +15,7 @@ from common.net.interceptor import ErrorInterceptor
 from protos import inference_pb2 as pb
 from protos import inference_pb2_grpc
 from router.api.inference import InferenceServicer
-from router.api.session import MAX_JOINT_BYTES, _in_messages
+from router.api.session import MAX_JOINT_BYTES, MAX_UNTOLD, _in_messages
 from tests.support.scripted_generator import ScriptedGenerator
 
 Call = Any
@@ -157,6 +157,55 @@ async def test_an_answer_may_be_cancelled_while_it_waits_for_the_caller_to_read(
     session.cancel()
     await asyncio.gather(session, return_exceptions=True)
     assert {part.id for message in context.messages[1:] for part in message.parts} == {2}
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_of_a_caller_who_reads_nothing_only_so_much_is_read(refused: bool) -> None:
+    context = BlockedContext()
+    num_asked = 0
+
+    async def asked() -> AsyncIterator[pb.SessionRequest]:
+        nonlocal num_asked
+        for num_asked in range(1, 3 * MAX_UNTOLD + 1):
+            yield pb.SessionRequest(id=num_asked, generate=pb.GenerateRequest(text="" if refused else "x"))
+            await asyncio.sleep(0)
+
+    servicer: Any = InferenceServicer(ScriptedGenerator())
+    async with asyncio.timeout(20):
+        session = asyncio.create_task(servicer.Session(asked(), context))
+        await context.writing.wait()
+        known = -1
+        while known != num_asked:
+            known = num_asked
+            await asyncio.sleep(0.2)
+        assert MAX_UNTOLD <= num_asked <= MAX_UNTOLD + 100
+        context.released.set()
+        await session
+    ended = [part.id for message in context.messages for part in message.parts if part.WhichOneof("kind") == "end"]
+    assert sorted(ended) == list(range(1, 3 * MAX_UNTOLD + 1))
+
+
+async def test_nothing_of_a_cancelled_answer_follows_in_a_message_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.api.session.MAX_JOINT_BYTES", 1)  # each part alone
+    context = BlockedContext()
+    generator = ScriptedGenerator(pause_s=0.05)
+    cancel = asyncio.Event()
+
+    async def asked() -> AsyncIterator[pb.SessionRequest]:
+        for answer_id in (1, 2, 3):
+            yield pb.SessionRequest(id=answer_id, generate=pb.GenerateRequest(text="x"))
+        await cancel.wait()
+        yield pb.SessionRequest(id=3, cancel=pb.CancelAnswer())
+
+    servicer: Any = InferenceServicer(generator)
+    async with asyncio.timeout(5):
+        session = asyncio.create_task(servicer.Session(asked(), context))
+        await context.writing.wait()  # of the first part; the others' are built
+        cancel.set()
+        await generator.until(num_running=2, num_closed=1)
+        context.released.set()
+        await session
+    assert {part.id for message in context.messages[1:] for part in message.parts} <= {1, 2}
 
 
 async def test_the_streams_end_closes_what_has_not_ended() -> None:
