@@ -50,6 +50,7 @@ class Fleet:
         self._recall_s = recall_s
         self._handles: dict[WorkerId, WorkerHandle] = {}
         self._static_ids: set[WorkerId] = set()
+        self._unanswered: dict[str, None] = {}  # addresses of workers named by hand that never answered
         self._members: Mapping[str, bytes] | None = None
         self._payloads: dict[str, bytes] = {}
         self._tls = tls
@@ -122,8 +123,14 @@ class Fleet:
         ]
 
     def refused(self) -> list[RefusedWorker]:
-        """Workers that were found but don't fit: with another model, say, or blocks of another size."""
-        return self._refusals.all()
+        """Workers that were found but don't fit, with another model, say, or that were named and never answered."""
+        silent = [
+            RefusedWorker(
+                worker_id="", incarnation=0, address=address, reason=f"the worker at {address} gives no answer"
+            )
+            for address in self._unanswered
+        ]
+        return self._refusals.all() + silent
 
     def departed(self) -> list[DepartedWorker]:
         """Workers that were members not long ago."""
@@ -135,6 +142,9 @@ class Fleet:
     def reference(self) -> WorkerInfo:
         """A worker's registration, for what all workers share. Raises UnavailableError when there is none yet."""
         info = self.try_reference()
+        if info is None and self._unanswered:
+            addresses = ", ".join(self._unanswered)
+            raise UnavailableError(f"the workers that this router was given do not answer: {addresses}")
         if info is None:
             raise UnavailableError(
                 f"no worker has registered yet for model {self._model!r}: start one, or wait until it has loaded"
@@ -158,8 +168,9 @@ class Fleet:
     async def _describe(self, address: str) -> None:
         async with open_channel(address, self._tls) as channel:
             stub = worker_pb2_grpc.RegistrationStub(channel)
-            handshakes = HandshakeLog(logger, f"worker at {address}")
+            handshakes = HandshakeLog(logger, f"worker at {address}", silence=True)
             worker_id: WorkerId | None = None
+            self._unanswered[address] = None
             while True:
                 handle = None if worker_id is None else self._handles.get(worker_id)
                 if handle is None or not handle.attachment.connected:
@@ -167,6 +178,7 @@ class Fleet:
                         registration = await stub.Describe(worker_pb2.DescribeRequest(), timeout=DESCRIBE_TIMEOUT_S)
                         if worker_id is not None and worker_id != registration.worker_id:
                             await self._forget_static(worker_id)
+                        self._unanswered.pop(address, None)
                         worker_id = WorkerId(registration.worker_id)
                         self._static_ids.add(worker_id)
                         await self._add(registration)
@@ -196,17 +208,30 @@ class Fleet:
         known = self._handles.get(info.worker_id)
         if known is not None and known.info.incarnation == info.incarnation:
             known.info = info
+            self._refusals.drop(info.worker_id)
             return
         if known is not None and known.attachment.connected:
-            return  # its stream speaks for the incarnation that runs
+            # Its stream speaks for the incarnation that runs. One that drains is about to make room.
+            if not known.info.draining:
+                self._refusals.add(
+                    registration, f"worker {info.worker_id} runs already, at {known.info.address}: each needs an id"
+                )
+            return
         self._departed.forget(info.worker_id)
+        self._refusals.drop(info.worker_id)
         self._handles[info.worker_id] = WorkerHandle(
-            info, self.router_id, self._roster, self.changed, self._admit, self._tls
+            info, self.router_id, self._roster, self.changed, self._welcome, self._tls
         )
         logger.info("worker %s (%s, %s) at %s", info.worker_id, info.role.value, info.model, info.address)
         self.changed.set()
         if known is not None:
             await known.close()
+
+    def _welcome(self, registration: worker_pb2.WorkerRegistration) -> WorkerInfo:
+        """Of a worker whose stream is up. Raises as `_admit` does."""
+        info = self._admit(registration)
+        self._refusals.drop(info.worker_id)
+        return info
 
     def _admit(self, registration: worker_pb2.WorkerRegistration) -> WorkerInfo:
         """Raises IncompatibleWorkerError, which is told to the worker, for one that does not fit those that are up."""
@@ -221,5 +246,4 @@ class Fleet:
         except IncompatibleWorkerError as error:
             self._refusals.add(registration, str(error))
             raise
-        self._refusals.drop(info.worker_id)
         return info

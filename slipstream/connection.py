@@ -119,6 +119,8 @@ def _connection_failure(details: str) -> str | None:
     if details.startswith(_NO_CONNECTION):
         # "…; last error: UNKNOWN: ipv4:…:1: Failed to connect to remote host: connect: Connection refused (111)"
         reason = details.rpartition(": ")[2].partition(" (")[0]
+        if "HTTP/2" in reason:
+            return "no gRPC is spoken there: is it the port of the HTTP API?"
         return reason[:1].lower() + reason[1:]
     if details.startswith(_NO_NAME):
         return "this name has no address"

@@ -119,7 +119,12 @@ def read_eos_token_ids(folder: Path) -> frozenset[int]:
 
 
 def _check_supported(config: Mapping[str, Any]) -> str:
-    names = config.get("architectures") or [f"none (model_type {config.get('model_type')!r})"]
+    names = config.get("architectures") or []
+    if not names:
+        raise UnsupportedModelError(
+            f"config.json names no architecture (its model_type is {config.get('model_type')!r}): `architectures` must "
+            f"list one of {', '.join(SUPPORTED_ARCHITECTURES)}"
+        )
     supported = [name for name in names if name in SUPPORTED_ARCHITECTURES]
     if not supported:
         raise UnsupportedModelError(

@@ -41,17 +41,23 @@ def explain_handshake(details: str) -> str | None:
 
 
 class HandshakeLog:
-    """Logs why a peer can't be called, once for each reason, where its operator must do something about it."""
+    """Logs why a peer can't be called, once for each reason, where its operator must do something about it.
 
-    def __init__(self, logger: logging.Logger, peer: str) -> None:
+    With `silence`, that it can't be reached at all is such a reason too.
+    """
+
+    def __init__(self, logger: logging.Logger, peer: str, *, silence: bool = False) -> None:
         self._logger = logger
         self._peer = peer
+        self._silence = silence
         self._told: str | None = None
 
     def failed(self, error: grpc.aio.AioRpcError) -> None:
         details = error.details() or ""
         denied = error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
         reason = details if denied else explain_handshake(details)
+        if reason is None and self._silence:
+            reason = "gives no answer; it is asked again and again"
         if reason is None:
             self._logger.debug("%s: %s", self._peer, details)
         elif reason != self._told:

@@ -32,12 +32,13 @@ def stream_answer(
 def summary(answer: Generation) -> str:
     """One line about what the answer took."""
     usage, timings, route = answer.usage, answer.timings, answer.route
-    per_token_s = (timings.total_s - timings.ttft_s) / max(1, usage.generated_tokens - 1)
+    num_more = usage.generated_tokens - 1
+    then = f", then {(timings.total_s - timings.ttft_s) / num_more * 1000:.0f} ms per token" if num_more > 0 else ""
     workers = " → ".join(filter(None, (route.prefill_worker, route.decode_worker)))
     unit = "token" if usage.prompt_tokens == 1 else "tokens"
     return (
         f"{usage.prompt_tokens} prompt {unit} ({usage.cached_tokens} cached), {usage.generated_tokens} generated · "
-        f"first token {timings.ttft_s * 1000:.0f} ms, then {per_token_s * 1000:.0f} ms per token · {workers}"
+        f"first token {timings.ttft_s * 1000:.0f} ms{then} · {workers}"
     )
 
 

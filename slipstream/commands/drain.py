@@ -44,5 +44,5 @@ def drain(sources: Sources, worker_id: str, undo: bool, no_wait: bool) -> int:
     if num_left:
         click.echo(f"{worker_id} drains: {num_left} requests are left")
         return 0 if no_wait else 1
-    click.echo(f"{worker_id} is drained: nothing is left on it")
+    click.echo(f"{worker_id} is drained: nothing is left on it. Stop it, or take it back with --undo")
     return 0

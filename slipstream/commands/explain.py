@@ -32,8 +32,8 @@ CAUSES = {
 def explain(sources: Sources, request_id: str, as_json: bool) -> int:
     """Tell why a request went where it went: candidates, the terms of their cost, and why tokens were not cached.
 
-    REQUEST_ID is the id that the answer carries; without it the last request is told. Routers remember their last
-    512 requests.
+    REQUEST_ID is the id that the answer carries, of a completion with several prompts that and the prompt's number:
+    ID-0, ID-1; without it the last request is told. Routers remember their last 512 requests.
 
     \b
     Examples:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.address import callable_address, without_password
+from common.address import callable_address, is_loopback, without_password
 from slipstream.cluster_config import ClusterConfig
 from slipstream.commands.interrupt import sigterm_as_interrupt
 from slipstream.commands.settings_command import read_settings, settings_command
@@ -75,6 +75,11 @@ def _announce(cluster: Cluster, elapsed_s: float) -> None:
         click.echo(f"  OpenAI HTTP  {http_url}/v1")
     click.echo(f"  index        {without_password(cluster.index_url or '')}")
     click.echo(f"  logs         {cluster.log_dir}")
+    config = cluster.config
+    if not is_loopback(config.host) and config.process.tls_dir is None and config.api_keys is None:
+        click.echo(
+            "  Whoever reaches this machine may use it: --tls-dir and --api-keys say who (docs/security.md)", err=True
+        )
     click.echo("Ctrl-C stops everything.\n")
 
 

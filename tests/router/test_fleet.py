@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from common.config import Role
+from common.errors import UnavailableError
 from common.net.peer_role import PeerRole
 from common.net.tls_folder import load_identity
 from common.request import LegKey, RequestId, WorkerId
@@ -81,7 +82,40 @@ async def test_a_worker_that_came_back_elsewhere_is_found_once_its_old_stream_br
             await wait_for(lambda: "one" in usable(fleet))
             await fleet.set_members({"one": new.registration().SerializeToString()})
             assert usable(fleet) == {"one": (old.address, 1)}
+            assert [(one.address, one.reason) for one in fleet.refused()] == [
+                (new.address, f"worker one runs already, at {old.address}: each needs an id")
+            ]
         await wait_for(lambda: usable(fleet) == {"one": (new.address, 2)})
+        assert fleet.refused() == []
+
+
+async def test_a_worker_that_is_being_replaced_is_no_fault(fleet: Fleet) -> None:
+    async with scripted_worker("one", Role.DECODE, incarnation=1) as old:
+        await fleet.set_members({"one": old.registration().SerializeToString()})
+        await wait_for(lambda: "one" in usable(fleet))
+        old.drain()
+        await wait_for(lambda: not usable(fleet))
+        async with scripted_worker("one", Role.DECODE, incarnation=2) as new:
+            await fleet.set_members({"one": new.registration().SerializeToString()})
+            assert fleet.refused() == []
+
+
+async def test_a_worker_that_was_named_and_gives_no_answer_is_shown(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_worker("one", Role.DECODE) as one:
+        address, port = one.address, int(one.address.rpartition(":")[2])
+    fleet.add_static((address,))
+    await wait_for(lambda: bool(caplog.records))
+    assert caplog.messages == [f"worker at {address}: gives no answer; it is asked again and again"]
+    assert [(one.address, one.reason) for one in fleet.refused()] == [
+        (address, f"the worker at {address} gives no answer")
+    ]
+    with pytest.raises(UnavailableError, match=f"do not answer: {address}"):
+        fleet.reference()
+    async with scripted_worker("one", Role.DECODE, port=port):
+        await wait_for(lambda: "one" in usable(fleet))
+        assert fleet.refused() == []
 
 
 async def test_a_worker_that_left_is_removed_once_its_stream_breaks(fleet: Fleet) -> None:

@@ -117,7 +117,7 @@ def test_a_drained_worker_runs_on_idle_until_it_is_told_otherwise(cluster: Clust
     first, other = of_role(cluster, Role.DECODE)
     command = [sys.executable, "-m", "slipstream", "drain", first.id, "--target", cluster.grpc_addresses[0]]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert told.stdout == f"{first.id} is drained: nothing is left on it\n"
+    assert told.stdout == f"{first.id} is drained: nothing is left on it. Stop it, or take it back with --undo\n"
     decoded_by = {client.generate([number] * 40, max_tokens=3).route.decode_worker for number in range(6)}
     assert decoded_by == {other.id}
     states = {worker.worker_id: worker.state for worker in client.status().workers}
