@@ -53,6 +53,7 @@ check: install  ## Lint, format, types, import rules, generated files
 	$(BIN)/lint-imports
 	$(BIN)/python protos/generate.py --check
 	$(BIN)/python -m slipstream.settings_table --check docs/configuration.md
+	$(BIN)/python -m slipstream.metrics_table --check docs/metrics.md
 
 format: install  ## Format the code and mend what ruff can
 	$(BIN)/ruff check --fix .
@@ -61,8 +62,9 @@ format: install  ## Format the code and mend what ruff can
 protos: install  ## Generate the Python code of protos/*.proto
 	$(BIN)/python protos/generate.py
 
-docs: install  ## Write the table of settings into docs/configuration.md
+docs: install  ## Write the tables of settings and of metrics into docs/
 	$(BIN)/python -m slipstream.settings_table --write docs/configuration.md
+	$(BIN)/python -m slipstream.metrics_table --write docs/metrics.md
 
 constraints: install  ## Pin what is installed now in the constraints file
 	@{ sed -n '/^#/p' $(CONSTRAINTS); $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > $(CONSTRAINTS).new

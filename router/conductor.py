@@ -262,6 +262,6 @@ class Conductor:
     def _note_loss(self, error: AttemptLostError, num_lost: int) -> None:
         self._avoided |= {error.worker_id}
         logger.warning("request %s: attempt lost: %s", self._request.request_id, error)
-        self._means.metrics.count_retry(self._request.command, "worker_lost")
+        self._means.metrics.count_lost_attempt(self._request.command)
         if num_lost >= self._means.max_attempts:
             raise UnavailableError(f"gave up after {num_lost} attempts; the last: {error}") from error

@@ -36,7 +36,6 @@ from router.conductor import Means
 from router.core import RouterCore
 from router.decision_log import DecisionLog
 from router.fleet import Fleet
-from router.fleet_metrics import FleetMetrics
 from router.gate import Gate
 from router.http import create_app, serve_http
 from router.index_view import IndexView
@@ -49,10 +48,10 @@ from router.prefix_lookup import NoIndex, PrefixLookup
 from router.prompt import PromptReader
 from router.readiness import Readiness
 from router.request_planner import RequestPlanner
+from router.scraped import add_fleet
 from router.text import TextModel, TextWorkers
 from router.text.tokenizer_folder import DEFAULTED
 from router.waiting_room import WaitingRoom
-from router.worker_metrics import TransferCollector
 
 logger = logging.getLogger(__name__)
 
@@ -101,9 +100,8 @@ async def _serve(config: RouterConfig) -> int:
         books = Books()
         fleet = Fleet(router_id, model_name, books.roster, tls=tls)
         stack.push_async_callback(fleet.close)
-        metrics.registry.register(FleetMetrics(fleet))
+        add_fleet(metrics.registry, fleet)
         fleet.add_static(config.worker)
-        metrics.registry.register(TransferCollector(fleet.load_reports))
         tasks = VitalTasks(crash)
         if access.book is not None:
             tasks.start(access.book.watch(), "tenants")

@@ -5,90 +5,48 @@ Canary requests are never counted: they would make an idle fleet look fast and u
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from common.errors import SlipstreamError, Status
 from common.request import FinishReason
+from router import router_series as series
 from router.access.tenant import Tenant
 from router.generation import GenerateCommand, RouteTaken, Timings, Usage
-from router.planning.plan import Plan
+from router.planning.plan import Plan, PlanKind, PlanReason
 from router.planning.prefix_miss import PrefixMiss
-
-# Seconds. From a cached short prompt on a GPU to a 100,000-token prompt on a busy CPU.
-LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 4, 10)
-TOKEN_LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 
 
 class RouterMetrics:
-    """Counts and times of one router. Called on the event loop; rendering is safe from any thread."""
+    """Counts and times of one router, told as `router_series` says. Called on the event loop; rendering is safe from
+    any thread."""
 
     def __init__(self) -> None:
         # A time of birth beside each series doubles what is scraped. The library knows no narrower switch.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
-        self._ttft = Histogram(
-            "slipstream_ttft_seconds", "Arrival to first token", buckets=LATENCY_BUCKETS, registry=registry
-        )
-        self._tpot = Histogram(
-            "slipstream_tpot_seconds",
-            "Mean time per token after a request's first",
-            buckets=TOKEN_LATENCY_BUCKETS,
-            registry=registry,
-        )
-        self._e2e = Histogram(
-            "slipstream_e2e_seconds", "Arrival to last token", buckets=LATENCY_BUCKETS, registry=registry
-        )
-        self._queue = Histogram(
-            "slipstream_queue_seconds", "Arrival to first prefill step", buckets=LATENCY_BUCKETS, registry=registry
-        )
-        self._requests = Counter("slipstream_requests", "Requests that ended", ["outcome"], registry=registry)
-        self._prompt_tokens = Counter("slipstream_prompt_tokens", "Prompt tokens", registry=registry)
-        self._cached_tokens = Counter(
-            "slipstream_cached_tokens", "Prompt tokens whose KV was reused", registry=registry
-        )
-        self._generated_tokens = Counter("slipstream_generated_tokens", "Tokens generated", registry=registry)
-        self._active = Gauge("slipstream_active_requests", "Requests being served", registry=registry)
-        self._retries = Counter("slipstream_retries", "Requests planned again", ["reason"], registry=registry)
-        self._resumed = Counter("slipstream_resumed_requests", "Answers that another router began", registry=registry)
-        self._decisions = Counter("slipstream_route_decisions", "Plans made", ["decision", "reason"], registry=registry)
-        self._missed_tokens = Counter(
-            "slipstream_prefix_miss_tokens",
-            "Prompt tokens computed, by why",
-            ["cause"],
-            registry=registry,
-        )
-        self._ttft_ratio = Histogram(
-            "slipstream_ttft_actual_over_predicted",
-            "First token's time against the plan's prediction",
-            buckets=RATIO_BUCKETS,
-            registry=registry,
-        )
-        self._tpot_ratio = Histogram(
-            "slipstream_tpot_actual_over_predicted",
-            "Time per token after the first against the plan's prediction",
-            buckets=RATIO_BUCKETS,
-            registry=registry,
-        )
-        self._slo = Counter(
-            "slipstream_slo_requests", "Requests that named an objective", ["objective", "met"], registry=registry
-        )
-        self._index_degraded = Gauge(
-            "slipstream_index_degraded", "1 while a part of the prefix index does not answer", registry=registry
-        )
-        self._index_degraded_shards = Gauge(
-            "slipstream_index_degraded_shards", "Shards of the prefix index that do not answer", registry=registry
-        )
-        self._transfer_bytes = Counter("slipstream_transfer_bytes", "KV bytes sent between workers", registry=registry)
-        self._preemptions = Counter("slipstream_preemptions", "Times a worker handed a request back", registry=registry)
-
-        self._tenant_requests = Counter(
-            "slipstream_tenant_requests", "Requests of a tenant that ended", ["tenant", "outcome"], registry=registry
-        )
-        self._tenant_tokens = Counter(
-            "slipstream_tenant_tokens", "Prompt and generated tokens of a tenant", ["tenant"], registry=registry
-        )
+        self._ttft = series.TTFT.histogram(registry)
+        self._tpot = series.TPOT.histogram(registry)
+        self._e2e = series.E2E.histogram(registry)
+        self._queue = series.QUEUE.histogram(registry)
+        self._requests = series.REQUESTS.counter(registry)
+        self._active = series.ACTIVE.gauge(registry)
+        self._prompt_tokens = series.PROMPT_TOKENS.counter(registry)
+        self._cached_tokens = series.CACHED_TOKENS.counter(registry)
+        self._generated_tokens = series.GENERATED_TOKENS.counter(registry)
+        self._missed_tokens = series.MISSED_TOKENS.counter(registry)
+        self._decisions = series.DECISIONS.counter(registry)
+        self._retries = series.RETRIES.counter(registry)
+        self._resumed = series.RESUMED.counter(registry)
+        self._preemptions = series.PREEMPTIONS.counter(registry)
+        self._transfer_bytes = series.TRANSFER_BYTES.counter(registry)
+        self._ttft_ratio = series.TTFT_RATIO.histogram(registry)
+        self._tpot_ratio = series.TPOT_RATIO.histogram(registry)
+        self._slo = series.SLO.counter(registry)
+        self._index_degraded = series.INDEX_DEGRADED.gauge(registry)
+        self._index_degraded_shards = series.INDEX_DEGRADED_SHARDS.gauge(registry)
+        self._tenant_requests = series.TENANT_REQUESTS.counter(registry)
+        self._tenant_tokens = series.TENANT_TOKENS.counter(registry)
 
     def request_started(self, command: GenerateCommand) -> None:
         if not command.canary:
@@ -131,17 +89,17 @@ class RouterMetrics:
             self._tenant_requests.labels(tenant=tenant.name, outcome=outcome).inc()
             self._tenant_tokens.labels(tenant=tenant.name).inc(num_tokens)
 
-    def count_retry(self, command: GenerateCommand, reason: str) -> None:
-        """`reason`: a word from a small fixed set (worker_lost, preempted, …), never an id or a message."""
+    def count_lost_attempt(self, command: GenerateCommand) -> None:
+        """An attempt that has to be made again elsewhere, whatever became of its worker."""
         if not command.canary:
-            self._retries.labels(reason=reason).inc()
+            self._retries.labels(reason=series.WORKER_LOST).inc()
 
     def count_resumed(self) -> None:
         """An answer goes on here that another router has begun."""
         self._resumed.inc()
 
-    def count_decision(self, command: GenerateCommand, decision: str, reason: str) -> None:
-        """`decision`: split, decode_only, …; `reason`: why, from a small fixed set."""
+    def count_decision(self, command: GenerateCommand, decision: PlanKind, reason: PlanReason) -> None:
+        """A plan that is about to be carried out."""
         if not command.canary:
             self._decisions.labels(decision=decision, reason=reason).inc()
 

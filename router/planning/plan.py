@@ -18,6 +18,27 @@ class PlanKind(StrEnum):
     MOVE = "move"  # a choice that decodes goes on elsewhere, with its KV
 
 
+class PlanReason(StrEnum):
+    """Why a plan is of its kind."""
+
+    # split
+    APART = "apart"  # decode workers never prefill here (max_local_prefill_tokens 0)
+    NO_PREFIX_ON_DECODE = "no_prefix_on_decode"  # no decode worker holds any of the prompt
+    LONG_TAIL = "long_tail"  # more is uncached on the best decode worker than it may prefill
+    NO_ROOM_ON_DECODE = "no_room_on_decode"  # that worker's batch or pool is full
+    APART_IS_CHEAPER = "apart_is_cheaper"  # than a prefill on that worker
+    # split, or local: the request says so (route)
+    HINT = "hint"
+    # local
+    SHORT_TAIL = "short_tail"  # a decode worker holds nearly all of the prompt
+    ROLE_BOTH = "role_both"  # no prefill worker is up, and a worker does both by its role
+    NO_PREFILL_WORKER = "no_prefill_worker"  # nor one that does both by its role
+    # prefill_only
+    ONE_TOKEN = "one_token"
+    # move
+    DRAIN = "drain"  # the worker that decoded it drains
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """`num_tokens` to compute, at most `num_new_tokens` to draw. `prefix_key` names the prompt's start: the key
@@ -40,7 +61,7 @@ class Plan:
     """
 
     kind: PlanKind
-    reason: str
+    reason: PlanReason
     prefill: tuple[Ranked, ...] = ()
     decode: tuple[Ranked, ...] = ()
     num_tokens: int

@@ -16,7 +16,7 @@ from common.errors import InvalidRequestError
 from common.request import WorkerId
 from router.planning.candidates import View
 from router.planning.moving_mean import MovingMean
-from router.planning.plan import Plan, PlanKind, PlanRequest
+from router.planning.plan import Plan, PlanKind, PlanReason, PlanRequest
 from router.planning.roster import Roster, Side
 from router.planning.worker_account import WorkerAccount
 from router.policy import Candidate, Policy, Ranked, RequestShape, Snapshot
@@ -103,7 +103,7 @@ class Planner:
             return None
         return Plan(
             kind=PlanKind.MOVE,
-            reason="drain",
+            reason=PlanReason.DRAIN,
             decode=tuple(decode),
             num_tokens=request.num_tokens,
             depths=depths,
@@ -131,15 +131,17 @@ class Planner:
                 field, f"no {roles[0].value} worker {pinned!r} (there are: {', '.join(known) or 'none'})"
             )
 
-    def _kind(self, request: PlanRequest) -> tuple[PlanKind, str]:
+    def _kind(self, request: PlanRequest) -> tuple[PlanKind, PlanReason]:
         if request.hint.decode_only:
-            return PlanKind.LOCAL, "hint"
+            return PlanKind.LOCAL, PlanReason.HINT
         if request.hint.prefill_worker is None and not len(self._roster.side(Role.PREFILL)):
             # Better one worker that does both than no answer; counted under its reason.
-            return PlanKind.LOCAL, "role_both" if len(self._roster.side(Role.BOTH)) else "no_prefill_worker"
+            return PlanKind.LOCAL, PlanReason.ROLE_BOTH if len(
+                self._roster.side(Role.BOTH)
+            ) else PlanReason.NO_PREFILL_WORKER
         if request.num_new_tokens == 1:
-            return PlanKind.PREFILL_ONLY, "one_token"
-        return PlanKind.SPLIT, "default"
+            return PlanKind.PREFILL_ONLY, PlanReason.ONE_TOKEN
+        return PlanKind.SPLIT, PlanReason.APART
 
     def _rank_prefill(self, view: View) -> list[Ranked]:
         side = self._roster.side(Role.PREFILL)
@@ -189,31 +191,37 @@ class Planner:
     def _expected_new_tokens(self, view: View) -> int:
         return max(1, min(view.request.num_new_tokens, round(self._typical_new_tokens.value)))
 
-    def _local_instead(self, view: View, prefill: Candidate, decode: Sequence[Ranked]) -> tuple[Ranked | None, str]:
+    def _local_instead(
+        self, view: View, prefill: Candidate, decode: Sequence[Ranked]
+    ) -> tuple[Ranked | None, PlanReason]:
         """The decode worker that should prefill the uncached tail itself, or why none should."""
         limit = self._settings.max_local_prefill_tokens
         if limit == 0:
-            return None, "apart"
+            return None, PlanReason.APART
         if view.request.hint.prefill_worker is not None:
-            return None, "hint"
+            return None, PlanReason.HINT
         holders = [one for one in decode if view.held.get(one.candidate.worker_id)]
         if not holders:
-            return None, "no_prefix_on_decode"
+            return None, PlanReason.NO_PREFIX_ON_DECODE
         best = min(holders, key=lambda one: _local_cost_s(one.candidate))
         candidate = best.candidate
         # What is only under way may never arrive, and decode must not compute it then.
         if view.request.num_tokens - view.held[candidate.worker_id] > limit:
-            return None, "long_tail"
+            return None, PlanReason.LONG_TAIL
         if not candidate.has_room:
-            return None, "no_room_on_decode"
+            return None, PlanReason.NO_ROOM_ON_DECODE
         apart_s = prefill.queue_s + prefill.prefill_s + self._hand_over_s.value + decode[0].candidate.transfer_s
-        return (best, "short_tail") if _local_cost_s(candidate) <= apart_s else (None, "apart_is_cheaper")
+        return (
+            (best, PlanReason.SHORT_TAIL)
+            if _local_cost_s(candidate) <= apart_s
+            else (None, PlanReason.APART_IS_CHEAPER)
+        )
 
     def _finish(
         self,
         view: View,
         kind: PlanKind,
-        reason: str,
+        reason: PlanReason,
         *,
         prefill: Sequence[Ranked] = (),
         decode: Sequence[Ranked] = (),

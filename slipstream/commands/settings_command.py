@@ -68,12 +68,10 @@ def settings_command(name: str, *, short_help: str) -> Callable[[Callable[..., A
     """
 
     def decorate(function: Callable[..., Any]) -> SettingsCommand:
-        names = {one.name for one in command_settings(name)}
-
-        def call(config: Path | None, **values: Any) -> Any:
-            given = {key: value for key, value in values.items() if key in names and value not in (None, ())}
+        def call(**values: Any) -> Any:
+            names = {"config", *(one.name for one in command_settings(name))}
             own = {key: value for key, value in values.items() if key not in names}
-            return function(Sources(command=name, flags=given, environment=os.environ, config_file=config), **own)
+            return function(sources_of(name, values, os.environ), **own)
 
         own_options: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
         config_option = click.Option(
@@ -93,6 +91,13 @@ def settings_command(name: str, *, short_help: str) -> Callable[[Callable[..., A
         )
 
     return decorate
+
+
+def sources_of(command: str, values: Mapping[str, Any], environment: Mapping[str, str]) -> Sources:
+    """What a command was given, from the values of its options."""
+    names = {one.name for one in command_settings(command)}
+    flags = {key: value for key, value in values.items() if key in names and value not in (None, ())}
+    return Sources(command=command, flags=flags, environment=environment, config_file=values.get("config"))
 
 
 def read_settings(config_type: type[ConfigT], sources: Sources, fixed: Mapping[str, Any] | None = None) -> ConfigT:

@@ -15,7 +15,7 @@ from tests.support.conducting import Scene
 async def test_a_series_for_each_worker_that_is_connected(scene: Scene) -> None:
     fleet = scene.core._fleet
     registry = CollectorRegistry()
-    registry.register(FleetMetrics(fleet))
+    registry.register(FleetMetrics(fleet.workers))
     scene.decode.report_load(num_swapped=3, num_swap_outs=7, swapped_out_blocks=20, swapped_in_blocks=15)
     handle = fleet.find("decode-a")
     assert handle is not None

@@ -1,14 +1,28 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from common.errors import InvalidRequestError, OverloadedError
+from common.errors import (
+    InvalidRequestError,
+    OverloadedError,
+    PermissionDeniedError,
+    SlipstreamError,
+    UnauthenticatedError,
+)
 from common.request import FinishReason, SamplingParams
 from router.access.tenant import Tenant
 from router.generation import GenerateCommand, TextPrompt, Usage
 from router.metrics import RouterMetrics, outcome_of
+from router.planning.plan import PlanKind, PlanReason
+from router.planning.prefix_miss import MissCause, PrefixMiss
+from router.router_series import OUTCOMES, ROUTER_SERIES
+from router.scraped import ALL_SERIES, add_fleet
+from tests.support.conducting import Scene, hand_over_to
+from tests.support.scrape import assert_documented
 from tests.support.scripted_generator import ROUTE, TIMINGS
 
 USAGE = Usage(prompt_tokens=10, cached_tokens=4, generated_tokens=8)
@@ -24,8 +38,8 @@ def value(metrics: RouterMetrics, name: str, **labels: str) -> float | None:
 
 def run_one(metrics: RouterMetrics, request: GenerateCommand, **observed: Any) -> None:
     metrics.request_started(request)
-    metrics.count_decision(request, "split", "cheapest")
-    metrics.count_retry(request, "worker_lost")
+    metrics.count_decision(request, PlanKind.SPLIT, PlanReason.LONG_TAIL)
+    metrics.count_lost_attempt(request)
     metrics.observe(request, **{"usage": USAGE, "timings": TIMINGS, "route": ROUTE, "outcome": "stop"} | observed)
     metrics.request_ended(request)
 
@@ -44,7 +58,7 @@ def test_a_request_is_counted_and_timed():
     assert value(metrics, "slipstream_e2e_seconds_sum") == pytest.approx(0.1)
     assert value(metrics, "slipstream_tpot_seconds_sum") == pytest.approx(0.01)
     assert value(metrics, "slipstream_retries_total", reason="worker_lost") == 1
-    assert value(metrics, "slipstream_route_decisions_total", decision="split", reason="cheapest") == 1
+    assert value(metrics, "slipstream_route_decisions_total", decision="split", reason="long_tail") == 1
     assert value(metrics, "slipstream_active_requests") == 0
 
 
@@ -95,6 +109,44 @@ def test_two_routers_do_not_share_a_registry():
 )
 def test_outcomes(error, finish_reason, outcome):
     assert outcome_of(error, finish_reason) == outcome
+
+
+def test_every_error_that_ends_a_request_has_a_documented_outcome():
+    def tree(kind: type[SlipstreamError]) -> set[type[SlipstreamError]]:
+        return {kind}.union(*map(tree, kind.__subclasses__()))
+
+    at_the_door = {UnauthenticatedError, PermissionDeniedError}
+    for kind in tree(SlipstreamError) - at_the_door:
+        assert outcome_of(kind.__new__(kind)) in OUTCOMES
+    assert {outcome_of(None, reason) for reason in FinishReason} <= set(OUTCOMES)
+
+
+def test_every_series_is_made_and_has_a_name_of_its_own():
+    made = {metric.name for metric in RouterMetrics().registry.collect()}
+    assert made == {series.name.removesuffix("_total") for series in ROUTER_SERIES}
+    assert len({series.name for series in ALL_SERIES}) == len(ALL_SERIES)
+
+
+async def test_a_live_router_shows_what_is_documented_and_nothing_else(scene: Scene) -> None:
+    add_fleet(scene.metrics.registry, scene.core._fleet)
+    assert_documented(scene.metrics.render()[0].decode())
+    scene.prefill.on_submit = hand_over_to(scene.decode, 11, 12)
+    await scene.ask(ttft_slo_s=60.0, tpot_slo_s=1e-9, tenant=Tenant(name="a"))
+    with pytest.raises(InvalidRequestError):
+        await scene.ask(prompt=scene.prompt(100_000))
+    scene.metrics.count_misses(command(), PrefixMiss(tokens=dict.fromkeys(MissCause, 1)))
+    scene.metrics.count_lost_attempt(command())
+    scene.decode.report_load(
+        num_swapped=3, sent_bytes_by_transport={"shm": 1, "grpc": 2}, transport_fallbacks={"shm": 1}
+    )
+    handle = scene.core._fleet.find("decode-a")
+    assert handle is not None
+    while not handle.load_report.num_swapped:
+        await asyncio.sleep(0.01)
+    text = scene.metrics.render()[0].decode()
+    assert_documented(text)
+    bare = {family.name for family in text_string_to_metric_families(text) if not family.samples}
+    assert bare == set(), "a series that this test does not bring about is not looked at"
 
 
 def test_a_tenant_s_share_is_told_apart():

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
-import pytest
+import re
+from pathlib import Path
 
 from slipstream.settings import COMMAND_CONFIGS, command_settings
-from slipstream.settings_table import BEGIN, END, settings_table, with_table
+from slipstream.settings_table import SETTINGS_TABLE, settings_table
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def test_every_setting_is_in_the_table() -> None:
@@ -13,14 +16,11 @@ def test_every_setting_is_in_the_table() -> None:
             assert f"| `{one.flag}` | `{one.variable}` | `{one.name}` |" in table
 
 
-def test_a_document_keeps_what_is_around_the_table() -> None:
-    document = with_table(f"before\n{BEGIN}stale\n{END}after\n")
-    assert document.startswith("before\n")
-    assert document.endswith("after\n")
-    assert "stale" not in document
-    assert with_table(document) == document
+def test_the_documentation_has_the_settings_of_the_code() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert SETTINGS_TABLE.put_into(text) == text, "run `make docs`"
 
 
-def test_a_document_without_the_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="marks"):
-        with_table("text")
+def test_the_documentation_lists_the_tables_of_a_file() -> None:
+    before, _, _ = DOCUMENT.read_text(encoding="utf-8").partition("## Settings")
+    assert re.findall(r"`\[(\w+)\]`", before) == list(COMMAND_CONFIGS)

@@ -18,6 +18,7 @@ from common.errors import NotFoundError, OverloadedError
 from router.generation import RouteHint
 from slipstream.client import Client
 from slipstream.launcher import Cluster
+from tests.support.scrape import assert_documented
 from tests.support.small_cluster import assert_nothing_left, small_cluster_config
 
 NUM_SIBLINGS = 10
@@ -108,6 +109,11 @@ def test_a_deadline_that_can_not_be_met_is_refused_at_once(cluster: Cluster, cli
     with pytest.raises(OverloadedError, match=r"deadline_ms.*is expected in"):
         client.generate(list(range(20_000, 20_900)), max_tokens=1000, min_tokens=1000, ignore_eos=True, deadline_ms=5)
     assert_nothing_left(cluster)
+
+
+def test_what_a_scrape_shows_is_documented(cluster: Cluster, client: Client) -> None:
+    client.generate(list(range(6000, 6100)), max_tokens=4, temperature=0.0)
+    assert_documented(metrics(cluster))
 
 
 def test_causes_of_misses_are_counted(cluster: Cluster, client: Client) -> None:
