@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from common.attention.layer_kv_cache import LayerKVCache
-from common.kernels.cpu.copy import copy_past_cache
+from common.kernels.cpu.copy import Copier
 from common.kernels.cpu.huge_pages import huge_buffer
 from common.kv.manager import BlockCopy
 from common.kv.spec import KVCacheSpec
@@ -31,6 +31,7 @@ class KVCache:
         self.spec = spec
         self.num_blocks = num_blocks
         self.device = device
+        self._copier = Copier.load() if device.type == "cpu" else None
         # [num_blocks, bytes_per_block] uint8 per group; zeros, since a masked NaN would still poison attention
         self._bytes = [_zeros(num_blocks, group.bytes_per_block, device) for group in spec.groups]
         self._host_bytes = [
@@ -72,8 +73,8 @@ class KVCache:
         source = np.frombuffer(data, dtype=np.uint8)
         bytes_per_block = self.spec.groups[group_id].bytes_per_block
         assert 0 <= block_id < self.num_blocks and 0 <= offset <= bytes_per_block - len(source)
-        if self.device.type == "cpu":
-            copy_past_cache(source, self._bytes[group_id], block_id * bytes_per_block + offset)
+        if self._copier is not None:
+            self._copier.copy_past_cache(source, self._bytes[group_id], block_id * bytes_per_block + offset)
         else:
             self._bytes[group_id][block_id, offset : offset + len(source)] = torch.from_numpy(source.copy()).to(
                 self.device
