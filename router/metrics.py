@@ -5,6 +5,8 @@ Canary requests are never counted: they would make an idle fleet look fast and u
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -28,67 +30,44 @@ class RouterMetrics:
         # A time of birth beside each series doubles what is scraped. The library knows no narrower switch.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
-        self._ttft = Histogram(
-            "slipstream_ttft_seconds", "Arrival to first token", buckets=LATENCY_BUCKETS, registry=registry
-        )
-        self._tpot = Histogram(
-            "slipstream_tpot_seconds",
-            "Mean time per token after a request's first",
-            buckets=TOKEN_LATENCY_BUCKETS,
-            registry=registry,
-        )
-        self._e2e = Histogram(
-            "slipstream_e2e_seconds", "Arrival to last token", buckets=LATENCY_BUCKETS, registry=registry
-        )
-        self._queue = Histogram(
-            "slipstream_queue_seconds", "Arrival to first prefill step", buckets=LATENCY_BUCKETS, registry=registry
-        )
-        self._requests = Counter("slipstream_requests", "Requests that ended", ["outcome"], registry=registry)
-        self._prompt_tokens = Counter("slipstream_prompt_tokens", "Prompt tokens", registry=registry)
-        self._cached_tokens = Counter(
-            "slipstream_cached_tokens", "Prompt tokens whose KV was reused", registry=registry
-        )
-        self._generated_tokens = Counter("slipstream_generated_tokens", "Tokens generated", registry=registry)
-        self._active = Gauge("slipstream_active_requests", "Requests being served", registry=registry)
-        self._retries = Counter("slipstream_retries", "Requests planned again", ["reason"], registry=registry)
-        self._resumed = Counter("slipstream_resumed_requests", "Answers that another router began", registry=registry)
-        self._decisions = Counter("slipstream_route_decisions", "Plans made", ["decision", "reason"], registry=registry)
-        self._missed_tokens = Counter(
-            "slipstream_prefix_miss_tokens",
-            "Prompt tokens computed, by why",
-            ["cause"],
-            registry=registry,
-        )
-        self._ttft_ratio = Histogram(
-            "slipstream_ttft_actual_over_predicted",
-            "First token's time against the plan's prediction",
-            buckets=RATIO_BUCKETS,
-            registry=registry,
-        )
-        self._tpot_ratio = Histogram(
-            "slipstream_tpot_actual_over_predicted",
-            "Time per token after the first against the plan's prediction",
-            buckets=RATIO_BUCKETS,
-            registry=registry,
-        )
-        self._slo = Counter(
-            "slipstream_slo_requests", "Requests that named an objective", ["objective", "met"], registry=registry
-        )
-        self._index_degraded = Gauge(
-            "slipstream_index_degraded", "1 while a part of the prefix index does not answer", registry=registry
-        )
-        self._index_degraded_shards = Gauge(
-            "slipstream_index_degraded_shards", "Shards of the prefix index that do not answer", registry=registry
-        )
-        self._transfer_bytes = Counter("slipstream_transfer_bytes", "KV bytes sent between workers", registry=registry)
-        self._preemptions = Counter("slipstream_preemptions", "Times a worker handed a request back", registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        times = partial(Histogram, registry=registry, buckets=LATENCY_BUCKETS)
+        token_times = partial(Histogram, registry=registry, buckets=TOKEN_LATENCY_BUCKETS)
+        ratios = partial(Histogram, registry=registry, buckets=RATIO_BUCKETS)
 
-        self._tenant_requests = Counter(
-            "slipstream_tenant_requests", "Requests of a tenant that ended", ["tenant", "outcome"], registry=registry
+        self._requests = counter("slipstream_requests", "Requests that ended", ["outcome"])
+        self._active = gauge("slipstream_active_requests", "Requests being served")
+        self._resumed = counter("slipstream_resumed_requests", "Answers that another router began")
+        self._slo = counter("slipstream_slo_requests", "Requests that named an objective", ["objective", "met"])
+        self._prompt_tokens = counter("slipstream_prompt_tokens", "Prompt tokens")
+        self._cached_tokens = counter("slipstream_cached_tokens", "Prompt tokens whose KV was reused")
+        self._missed_tokens = counter("slipstream_prefix_miss_tokens", "Prompt tokens computed, by why", ["cause"])
+        self._generated_tokens = counter("slipstream_generated_tokens", "Tokens generated")
+
+        self._ttft = times("slipstream_ttft_seconds", "Arrival to first token")
+        self._tpot = token_times("slipstream_tpot_seconds", "Mean time per token after a request's first")
+        self._e2e = times("slipstream_e2e_seconds", "Arrival to last token")
+        self._queue = times("slipstream_queue_seconds", "Arrival to first prefill step")
+        self._ttft_ratio = ratios(
+            "slipstream_ttft_actual_over_predicted", "First token's time against the plan's prediction"
         )
-        self._tenant_tokens = Counter(
-            "slipstream_tenant_tokens", "Prompt and generated tokens of a tenant", ["tenant"], registry=registry
+        self._tpot_ratio = ratios(
+            "slipstream_tpot_actual_over_predicted", "Time per token after the first against the plan's prediction"
         )
+
+        self._decisions = counter("slipstream_route_decisions", "Plans made", ["decision", "reason"])
+        self._retries = counter("slipstream_retries", "Requests planned again", ["reason"])
+        self._transfer_bytes = counter("slipstream_transfer_bytes", "KV bytes sent between workers")
+        self._preemptions = counter("slipstream_preemptions", "Times a worker handed a request back")
+        self._index_degraded = gauge("slipstream_index_degraded", "1 while a part of the prefix index does not answer")
+        self._index_degraded_shards = gauge(
+            "slipstream_index_degraded_shards", "Shards of the prefix index that do not answer"
+        )
+
+        self._tenant_requests = counter(
+            "slipstream_tenant_requests", "Requests of a tenant that ended", ["tenant", "outcome"]
+        )
+        self._tenant_tokens = counter("slipstream_tenant_tokens", "Prompt and generated tokens of a tenant", ["tenant"])
 
     def request_started(self, command: GenerateCommand) -> None:
         if not command.canary:
