@@ -11,10 +11,9 @@ import torch
 from common.attention.layer_kv_cache import LayerKVCache
 from common.kernels.cpu.copy import Copier
 from common.kernels.cpu.huge_pages import huge_buffer
+from common.kernels.dtypes import TORCH_DTYPES
 from common.kv.manager import BlockCopy
 from common.kv.spec import KVCacheSpec
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class KVCache:
@@ -39,7 +38,7 @@ class KVCache:
         ]
         self._layers: dict[int, LayerKVCache] = {}
         for group, raw in zip(spec.groups, self._bytes, strict=True):
-            slabs = raw.view(DTYPES[group.dtype]).view(num_blocks, *group.block_shape)
+            slabs = raw.view(TORCH_DTYPES[group.dtype]).view(num_blocks, *group.block_shape)
             for index, layer in enumerate(group.layers):
                 self._layers[layer] = LayerKVCache(key=slabs[:, index, 0], value=slabs[:, index, 1])
 
