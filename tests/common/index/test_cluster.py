@@ -14,6 +14,7 @@ from common.index.lookup import IndexLookup
 from common.index.membership import Membership
 from common.index.points import IndexSpace
 from common.index.publisher import IndexPublisher
+from common.kv.block_key import BlockKey
 from tests.support.valkey import (
     STRIDE,
     ClusterNode,
@@ -41,7 +42,7 @@ class Fleet:
     space: IndexSpace
     lookup: IndexLookup
     publisher: IndexPublisher
-    keys: list[bytes]
+    keys: list[BlockKey]
 
     async def depth(self) -> int:
         """Points that the worker is found to hold."""
