@@ -14,8 +14,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read when torch loads its OpenMP library
 
@@ -23,6 +24,7 @@ import torch
 
 from benchmarks.speed.limits import measure_limits as measure_gemm
 from benchmarks.speed.prompts import Prompts
+from common.attention.backend import AttentionBackend
 from common.attention.forward_batch import ForwardBatch
 from common.attention.native_attention import NativeAttention
 from common.attention.torch_attention import TorchAttention
@@ -95,8 +97,8 @@ def compare_linears(library: CpuLibrary, limits: Limits) -> None:
     for num_rows in (1, 2, 4, 8, 16, 32, 64, 256):
         hidden = torch.randn(num_rows, depth).bfloat16()
         native_s, torch_s = take_turns(
-            lambda hidden=hidden: apply_native(library, packed, hidden),
-            lambda hidden=hidden: apply_torch(weights, hidden),
+            partial(apply_native, library, packed, hidden),
+            partial(apply_torch, weights, hidden),
             num_rounds=10,
         )
         bytes_share = COPIES * num_outputs * depth * 2 / native_s / limits.bytes_per_s
@@ -140,8 +142,8 @@ def compare_prefill_linears(name: str, library: CpuLibrary, num_threads: int) ->
         for label, (num_outputs, depth) in shapes.items():
             hidden = torch.randn(num_rows, depth).bfloat16()
             native_s, torch_s = take_turns(
-                lambda label=label, hidden=hidden: apply_native(library, [one[label] for one in layers], hidden),
-                lambda label=label, hidden=hidden: apply_torch([one[label] for one in layer_weights], hidden),
+                partial(apply_native, library, [one[label] for one in layers], hidden),
+                partial(apply_torch, [one[label] for one in layer_weights], hidden),
                 num_rounds=6,
             )
             operations = 2.0 * num_rows * num_outputs * depth * len(layers)
@@ -187,9 +189,7 @@ def compare_steps(name: str, library: CpuLibrary, limits: Limits) -> list[str]:
     for context in CONTEXTS:
         for batch_size in BATCH_SIZES:
             batch = decode_batch(batch_size, context, num_blocks)
-            native_s, torch_s = take_turns(
-                lambda batch=batch: step(native, batch, cache), lambda batch=batch: step(plain, batch, cache)
-            )
+            native_s, torch_s = take_turns(partial(step, native, batch, cache), partial(step, plain, batch, cache))
             read_bytes = weight_bytes + batch_size * context * description.spec.bytes_per_block // BLOCK_SIZE
             share = read_bytes / native_s / limits.bytes_per_s
             target = f"{TARGETS_MS[batch_size]:.0f}" if context == CONTEXTS[0] else ""
@@ -212,7 +212,7 @@ def compare_prompts(native: CausalLM, plain: CausalLM, cache: KVCache, num_block
     for context, num_queries in ((0, 256), (0, 1024), (1024, 1024)):
         batch = chunk_batch(context, num_queries, num_blocks)
         native_s, torch_s = take_turns(
-            lambda batch=batch: step(native, batch, cache), lambda batch=batch: step(plain, batch, cache), num_rounds=4
+            partial(step, native, batch, cache), partial(step, plain, batch, cache), num_rounds=4
         )
         print(
             f"  {num_queries:4d} after {context:4d}   {num_queries / native_s:13.0f}"
@@ -236,11 +236,14 @@ def compare_draws(name: str, model: CausalLM, cache: KVCache, num_blocks: int) -
         for num_rows in (1, DRAWN_ROWS):
             rows = [SamplingRow(row, sampling, 0, row, row) for row in range(num_rows)]
             native_s, torch_s = take_turns(
-                lambda rows=rows: Sampler(frozenset(), model.attention.library).sample(logits[: len(rows)], rows),
-                lambda rows=rows: Sampler(frozenset()).sample(logits[: len(rows)], rows),
+                partial(draw, model.attention.library, logits, rows), partial(draw, None, logits, rows)
             )
             times = f"{native_s * 1e3:11.2f} {torch_s * 1e3:11.2f}   {torch_s / native_s:5.1f}"
             print(f"  {label:14s} x {num_rows:2d} {times}")
+
+
+def draw(library: CpuLibrary | None, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> object:
+    return Sampler(frozenset(), library).sample(logits[: len(rows)], rows)
 
 
 def step(model: CausalLM, batch: ForwardBatch, cache: KVCache) -> torch.Tensor:
@@ -262,14 +265,9 @@ def compare_attention(model: CausalLM, cache: KVCache, limits: Limits, num_block
             torch.randn(batch.num_tokens, num_heads, head_dim).bfloat16()
             for num_heads in (num_q_heads, num_kv_heads, num_kv_heads)
         )
-
-        def attend(backend: NativeAttention | TorchAttention, batch=batch, query=query, key=key, value=value) -> None:
-            plan = backend.plan(batch, cache.layer(0), (None,))
-            for layer in range(architecture.num_layers):
-                backend.attend(plan, query, key, value, cache.layer(layer), scale=head_dim**-0.5, window=None)
-
+        step_of = partial(attend, batch=batch, query=query, key=key, value=value, cache=cache, model=model)
         native_s, torch_s = take_turns(
-            lambda attend=attend: attend(model.attention), lambda attend=attend: attend(TorchAttention()), num_rounds=5
+            partial(step_of, model.attention), partial(step_of, TorchAttention()), num_rounds=5
         )
         pairs = sum(
             (end - start) * seq_len - (end - start) * (end - start - 1) // 2
@@ -286,6 +284,23 @@ def compare_attention(model: CausalLM, cache: KVCache, limits: Limits, num_block
             f"  {label:20s} {native_s * 1e3 / layers:9.2f} {torch_s * 1e3 / layers:11.2f}"
             f"   {limit_s * layers / native_s:14.0%}"
         )
+
+
+def attend(
+    backend: AttentionBackend,
+    *,
+    model: CausalLM,
+    batch: ForwardBatch,
+    query: torch.Tensor,  # [num_tokens, num_q_heads, head_dim]
+    key: torch.Tensor,  # [num_tokens, num_kv_heads, head_dim]
+    value: torch.Tensor,  # [num_tokens, num_kv_heads, head_dim]
+    cache: KVCache,
+) -> None:
+    """All layers of the model, each with these queries, keys and values."""
+    architecture = model.architecture
+    plan = backend.plan(batch, cache.layer(0), (None,))
+    for layer in range(architecture.num_layers):
+        backend.attend(plan, query, key, value, cache.layer(layer), scale=architecture.head_dim**-0.5, window=None)
 
 
 def decode_batch(num_requests: int, context: int, num_blocks: int) -> ForwardBatch:

@@ -12,14 +12,15 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from common.index.client import IndexClient
 from common.index.lookup import IndexLookup
 from common.index.points import IndexSpace, WorkerRef
 from common.index.publisher import IndexPublisher
 from common.index.server import EmbeddedIndexServer
+from common.kv.block_key import BlockKey
+from common.kv.cache_event import CacheEvent, CacheEventKind
 from common.request import WorkerId
 
 STRIDE = 64
@@ -39,13 +40,9 @@ MAX_POINT_BYTES = 100
 Call = Callable[[], Awaitable[object]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A cache event."""
-
-    key: bytes
-    kind: str = "stored"
-    num_tokens: int = STRIDE
+def stored(keys: Iterable[bytes]) -> Iterator[CacheEvent]:
+    """Of so many prompts, the first point each."""
+    return (CacheEvent(CacheEventKind.STORED, BlockKey(key), STRIDE) for key in keys)
 
 
 async def main() -> int:
@@ -77,7 +74,7 @@ async def measure_writes(
     await settled(first)
     before = await used_bytes(client)
     started_s = time.perf_counter()
-    first.publish(Stored(key=key) for key in keys)
+    first.publish(stored(keys))
     await settled(first)
     rate = NUM_POINTS / (time.perf_counter() - started_s)
     print(f"one worker tells {rate:,.0f} points/s")
@@ -90,7 +87,7 @@ async def measure_writes(
     for number in range(1, NUM_OTHER_HOLDERS + 1):
         other = IndexPublisher(client, space, WorkerRef(WorkerId(f"w{number}"), 1))
         other.start()
-        other.publish(Stored(key=key) for key in keys[:NUM_SHARED_POINTS])
+        other.publish(stored(keys[:NUM_SHARED_POINTS]))
         await settled(other)
         publishers.append(other)
     num_entries = NUM_OTHER_HOLDERS * NUM_SHARED_POINTS

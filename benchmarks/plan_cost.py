@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.index_cost import STRIDE, Stored
+from benchmarks.index_cost import STRIDE, stored
 from benchmarks.planned_fleet import PlannedFleet, planned_fleet
 from benchmarks.tokenising_cost import print_tokenising_cost
 from common.config import IndexConfig
@@ -80,7 +80,7 @@ async def _publish(
     for holder, keys in held.items():
         publisher = IndexPublisher(client, space, WorkerRef(WorkerId(f"worker-{holder:04}"), 1))
         publisher.start()
-        publisher.publish(Stored(key=key) for key in keys)
+        publisher.publish(stored(keys))
         publishers.append(publisher)
     while any(publisher.stats().num_pending or not publisher.stats().connected for publisher in publishers):
         await asyncio.sleep(0.01)

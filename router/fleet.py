@@ -19,6 +19,7 @@ from common.net.server import open_channel
 from common.net.tls import TlsIdentity
 from common.request import WorkerId
 from protos import worker_pb2, worker_pb2_grpc
+from router.attachment import DESCRIBE_TIMEOUT_S
 from router.departed import DepartedWorker, DepartedWorkers
 from router.planning.roster import Roster
 from router.refusals import Refusals, RefusedWorker
@@ -27,7 +28,6 @@ from router.worker_info import WorkerInfo
 
 logger = logging.getLogger(__name__)
 
-DESCRIBE_TIMEOUT_S = 2.0
 DESCRIBE_INTERVAL_S = 1.0
 SETTLE_INTERVAL_S = 0.5
 # For so long after its stream broke, newcomers must fit a worker: it is no time for one that was refused to step in.

@@ -82,17 +82,10 @@ class RequestPlanner:
         its deadline and has not begun.
         """
         request = planned.request
-        assert request.sampling.max_tokens is not None
         found = await self._lookup.depths(request.worker, request.point_keys)
         now_s = time.monotonic()
         plan = self._planner.plan(
-            PlanRequest(
-                num_tokens=len(request.prompt_token_ids) + num_done_tokens,
-                num_new_tokens=request.sampling.max_tokens - num_done_tokens,
-                prefix_key=planned.prefix_key,
-                hint=request.command.route,
-                excluded=excluded,
-            ),
+            _plan_request(planned, num_done_tokens, excluded),
             _in_tokens(self._books.routes.extend(found.expected, request.point_keys, now_s), request),
             now_s,
             held=_in_tokens(found.held, request),
@@ -107,16 +100,9 @@ class RequestPlanner:
     ) -> Plan | None:
         """Where a choice goes on whose KV another worker keeps, or None when no worker is left."""
         request = planned.request
-        assert request.sampling.max_tokens is not None
         found = await self._lookup.depths(request.worker, request.point_keys)
         return self._planner.plan_move(
-            PlanRequest(
-                num_tokens=len(request.prompt_token_ids) + num_done_tokens,
-                num_new_tokens=request.sampling.max_tokens - num_done_tokens,
-                prefix_key=planned.prefix_key,
-                hint=request.command.route,
-                excluded=excluded,
-            ),
+            _plan_request(planned, num_done_tokens, excluded),
             _in_tokens(found.expected, request),
             time.monotonic(),
         )
@@ -162,6 +148,19 @@ class RequestPlanner:
             stride=planned.request.worker.index_stride,
         )
         self._metrics.count_misses(planned.request.command, decision.miss)
+
+
+def _plan_request(planned: PlannedRequest, num_done_tokens: int, excluded: frozenset[str]) -> PlanRequest:
+    """For the prompt and the answer's `num_done_tokens`."""
+    request = planned.request
+    assert request.sampling.max_tokens is not None
+    return PlanRequest(
+        num_tokens=len(request.prompt_token_ids) + num_done_tokens,
+        num_new_tokens=request.sampling.max_tokens - num_done_tokens,
+        prefix_key=planned.prefix_key,
+        hint=request.command.route,
+        excluded=excluded,
+    )
 
 
 def _in_tokens(points: Mapping[WorkerId, int], request: AdmittedRequest) -> Mapping[WorkerId, int]:

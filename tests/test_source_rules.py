@@ -1,5 +1,5 @@
 """What no module that is shipped may do: run code that came as data, listen and call without limits, or lose a
-cancellation."""
+cancellation. And how long any module and function of the repository may be."""
 
 from __future__ import annotations
 
@@ -22,10 +22,22 @@ UNPICKLING_NAMES = {
     "send_object_list", "recv_object_list", "ProcessPoolExecutor",
 }  # fmt: skip
 CHANNELS_AND_SERVERS = {"insecure_channel", "secure_channel", "server"}
+# CONTRIBUTING.md says them too.
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
 
 
 def modules() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def written_files() -> list[Path]:
+    """Every module of the repository but generated ones."""
+    found = [
+        *ROOT.glob("*.py"),
+        *(path for folder in (*PACKAGES, "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py")),
+    ]
+    return [path for path in found if "_pb2" not in path.name]
 
 
 def dotted(node: ast.expr) -> str:
@@ -72,6 +84,18 @@ def call_violations(call: ast.Call) -> Iterator[str]:
         yield f"{name}() without options: nothing bounds its messages"
 
 
+def oversizes(source: str) -> Iterator[str]:
+    num_lines = len(source.splitlines())
+    if num_lines > MAX_FILE_LINES:
+        yield f"{num_lines} lines"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            num_lines = node.end_lineno - node.lineno + 1
+            if num_lines > MAX_FUNCTION_LINES:
+                yield f"{node.name}() has {num_lines} lines"
+
+
 def is_true(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
@@ -80,6 +104,18 @@ def test_no_shipped_module_breaks_a_rule() -> None:
     found = {str(path.relative_to(ROOT)): list(violations(path.read_text())) for path in modules()}
     assert len(found) > 200
     assert {path: rules for path, rules in found.items() if rules} == {}
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    found = {str(path.relative_to(ROOT)): list(oversizes(path.read_text())) for path in written_files()}
+    assert len(found) > 600
+    assert {path: sizes for path, sizes in found.items() if sizes} == {}
+
+
+def test_what_is_too_long_is_found() -> None:
+    assert not list(oversizes("def f():\n" + "    pass\n" * 59 + "pass\n" * 340))
+    assert list(oversizes("pass\n" * 401)) == ["401 lines"]
+    assert list(oversizes("class C:\n  async def f():\n" + "    pass\n" * 60)) == ["f() has 61 lines"]
 
 
 @pytest.mark.parametrize(

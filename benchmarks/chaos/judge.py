@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -112,7 +112,3 @@ def _differences(seen: SeenChoice, wanted: ChoiceReference) -> Iterator[str]:
         yield f"it ended after {count} tokens of {len(wanted.token_ids)}"
     if (seen.finish_reason, seen.stop_string) != (wanted.finish_reason, wanted.stop_string):
         yield f"it ended by {seen.finish_reason}, {seen.stop_string!r}"
-
-
-def count_verdicts(judgements: Mapping[str, Judgement]) -> dict[Verdict, int]:
-    return {verdict: sum(one.verdict is verdict for one in judgements.values()) for verdict in Verdict}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.chaos.workload import ChoiceReference, Question
+from benchmarks.chaos.workload import Question
 from common.errors import SlipstreamError
 from common.request import FinishReason, TokenLogprob
 from router.generation import RouteHint
@@ -30,15 +30,6 @@ class SeenChoice:
     stop_string: str | None = None
     repeated: int = 0  # tokens that were there already
     skipped: int = 0  # tokens that never came
-
-    def as_reference(self) -> ChoiceReference:
-        return ChoiceReference(
-            token_ids=tuple(self.token_ids),
-            text=self.text,
-            logprobs=tuple(self.logprobs),
-            finish_reason=self.finish_reason,
-            stop_string=self.stop_string,
-        )
 
 
 class Stream:

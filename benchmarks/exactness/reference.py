@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,10 +85,6 @@ def weights_digest(folder: Path) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def find_reference(references: Sequence[Reference], name: str) -> Reference:
-    return next(reference for reference in references if reference.name == name)
 
 
 def _reference(entry: dict[str, Any]) -> Reference:

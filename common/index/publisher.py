@@ -9,24 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from common.index.background import BackgroundTask
 from common.index.client import IndexClient
 from common.index.points import KEY_BYTES, IndexSpace, Tier, WorkerRef
 from common.index.shard_writer import ShardWriter, WriterConfig
 from common.index.sweeper import IndexSweeper
-
-
-class CacheEvent(Protocol):
-    """What the engine tells of its prefix cache: kind is stored, evicted or cleared (key without meaning)."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def key(self) -> bytes: ...  # 16 bytes, chained
-    @property
-    def num_tokens(self) -> int: ...  # length of the prefix
+from common.kv.cache_event import CacheEvent, CacheEventKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +71,7 @@ class IndexPublisher:
         """Notes events in their order. Call it on the event loop that `start()` was called on."""
         num_points = len(self)
         for event in events:
-            if event.kind == "cleared":
+            if event.kind is CacheEventKind.CLEARED:
                 for writer in self._writers:
                     writer.forget_all()
                 num_points = 0
@@ -92,7 +81,7 @@ class IndexPublisher:
             assert len(event.key) == KEY_BYTES
             writer = self._writers[self._space.shard_of(event.key, event.num_tokens // self._space.index_stride - 1)]
             held = event.key in writer
-            if event.kind == "evicted":
+            if event.kind is CacheEventKind.EVICTED:
                 writer.evict(event.key)
                 num_points -= held
             elif held or num_points < self._config.max_points:

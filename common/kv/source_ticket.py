@@ -110,11 +110,6 @@ class SourceTicket:
     def is_mapped(self) -> bool:
         return self._missing is not None
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the sink owes it something: then it ends by itself when the sink stays silent."""
-        return self._waits_since_s is not None
-
     def drain_actions(self) -> list[SourceAction]:
         """What to do since the last call, in order."""
         actions = self._actions

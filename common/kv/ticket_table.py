@@ -221,10 +221,6 @@ class TicketTable:
                 del self._tickets[ticket.ticket_id]
         return expired
 
-    def next_expiry_s(self) -> float | None:
-        """When `expire` will next have something to do, if nothing is said until then."""
-        return min((ticket.expires_at_s for ticket in self._tickets.values()), default=None)
-
     def check_integrity(self) -> None:
         """Raises IntegrityError when a ticket contradicts itself."""
         for ticket in self._tickets.values():

@@ -14,6 +14,7 @@ from common.attention.selection import AttentionNeeds, select_attention_backend
 from common.checkpoint import resolve_model, served_name
 from common.config import DType, EngineConfig
 from common.errors import ConfigError
+from common.kernels.dtypes import TORCH_DTYPES
 from common.kv.spec import KVCacheSpec
 from common.model.architecture import ArchitectureConfig, read_eos_token_ids
 from common.model.causal_lm import CausalLM
@@ -28,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 # Of a step, by device: as few as matrices need to be computed at full speed, for all of a step waits for its end.
 DEFAULT_STEP_TOKENS = {"cpu": 512, "cuda": 2048}
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +61,20 @@ def describe_model(config: EngineConfig, layout: WeightLayout = WeightLayout.BOT
     checkpoint = Checkpoint.open(folder)
     dtype = checkpoint.dtype if config.dtype is DType.AUTO else config.dtype.value
     max_model_len = _select_max_model_len(config, architecture)
-    itemsize = DTYPES[dtype].itemsize
+    itemsize = TORCH_DTYPES[dtype].itemsize
     device = _select_device(config.device)
     max_num_batched_tokens = config.max_num_batched_tokens or DEFAULT_STEP_TOKENS[device.type]
     attention = select_attention_backend(
         config.attention_backend,
         AttentionNeeds(
             device=device,
-            dtype=DTYPES[dtype],
+            dtype=TORCH_DTYPES[dtype],
             num_q_heads=architecture.num_q_heads,
             num_kv_heads=architecture.num_kv_heads,
             head_dim=architecture.head_dim,
         ),
     )
-    layout = best_layout(layout, attention, DTYPES[dtype])
+    layout = best_layout(layout, attention, TORCH_DTYPES[dtype])
     return ModelDescription(
         checkpoint=checkpoint,
         architecture=architecture,
@@ -106,7 +106,7 @@ def load_model(description: ModelDescription) -> CausalLM:
         description.architecture,
         description.attention,
         max_model_len=description.max_model_len,
-        dtype=DTYPES[description.dtype],
+        dtype=TORCH_DTYPES[description.dtype],
         device=description.device,
     )
     load_weights(model, description.checkpoint)

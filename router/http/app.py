@@ -20,12 +20,12 @@ from router.access.authenticator import Authenticator, Caller, NoAuthenticator
 from router.access.tenant import Tenant
 from router.access.tenant_limits import TenantLimits
 from router.generation import Generator, ModelCard, TokenPrompt
-from router.http.answer import Answer
 from router.http.chat_answer import ChatAnswer
 from router.http.chat_request import ChatRequest
 from router.http.completion_answer import CompletionAnswer
 from router.http.completion_request import CompletionRequest
 from router.http.credentials import credentials_of
+from router.http.http_answer import HttpAnswer
 from router.http.http_error import HttpError, http_error
 from router.http.json_body import read_json
 from router.http.unknown_fields import UnknownFields
@@ -104,7 +104,7 @@ class _Api:
             text=self._text,
             echo_texts=await asyncio.to_thread(self._prompt_texts, decoded) if decoded.echo else (),
         )
-        return Answer(self._generator, shape, tenant=tenant, stall_timeout_s=self._stall_timeout_s)
+        return HttpAnswer(self._generator, shape, tenant=tenant, stall_timeout_s=self._stall_timeout_s)
 
     async def chat_completions(self, request: Request) -> ASGIApp:
         tenant = self._entrance.admit(request)
@@ -118,7 +118,7 @@ class _Api:
             created_s=int(time.time()),
             text=self._text,
         )
-        return Answer(self._generator, shape, tenant=tenant, stall_timeout_s=self._stall_timeout_s)
+        return HttpAnswer(self._generator, shape, tenant=tenant, stall_timeout_s=self._stall_timeout_s)
 
     async def list_models(self, request: Request) -> ASGIApp:
         self._entrance.identify(request)

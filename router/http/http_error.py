@@ -10,7 +10,7 @@ from typing import Any
 
 from common.errors import DrainingError, OverloadedError, SlipstreamError, Status
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class HttpError(Exception):
@@ -61,7 +61,7 @@ def http_error(error: Exception) -> HttpError:
     if isinstance(error, HttpError):
         return error
     if not isinstance(error, SlipstreamError):
-        _logger.error("a request failed unexpectedly", exc_info=error)
+        logger.error("a request failed unexpectedly", exc_info=error)
         return HttpError(status=500, message="internal error", type="server_error", code="internal_error")
     status, kind, code = _SHAPES.get(error.status, _INTERNAL)
     headers: dict[str, str] = {}

@@ -10,7 +10,7 @@ import difflib
 import logging
 from collections.abc import Iterable, Mapping
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Of names without underscores. `maxtoken` is 0.94 like `maxtokens`; the nearest that differ in meaning, `topa` of
 # other servers and `topp`, are 0.75 alike.
@@ -55,7 +55,7 @@ class UnknownFields:
             shown = name[:MAX_NAME_CHARS]
             if shown not in self._told and len(self._told) < MAX_TOLD:
                 self._told.add(shown)
-                _logger.warning("a request's field %r means nothing here and is ignored; this is told once", shown)
+                logger.warning("a request's field %r means nothing here and is ignored; this is told once", shown)
 
 
 def _squeeze(name: str) -> str:

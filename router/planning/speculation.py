@@ -5,7 +5,7 @@ from __future__ import annotations
 from router.planning.plan import Plan
 
 # What the index allows: a promise that is not kept must not mislead for long.
-MOST_S = 15.0
+MAX_LIFE_S = 15.0
 # Beyond the expected time, for what other routers send at the same time, and for the worker's own entry to come.
 GRACE_S = 2.0
 # Behind a queue that several routers fill, prompts are computed later than each of them foretells.
@@ -15,4 +15,4 @@ LATENESS = 2.0
 def speculation_s(plan: Plan) -> float:
     """Seconds. Too short a life sends siblings of a request that waits to other workers, which compute it again."""
     candidate = plan.computing.candidate
-    return min(MOST_S, GRACE_S + LATENESS * (candidate.queue_s + candidate.prefill_s))
+    return min(MAX_LIFE_S, GRACE_S + LATENESS * (candidate.queue_s + candidate.prefill_s))

@@ -23,4 +23,4 @@ class ConsistentHash:
 def _rank(snapshot: Snapshot, candidate: Candidate) -> Ranked:
     distance = FAR if candidate.home_rank is None else float(candidate.home_rank)
     terms = {"home_rank": distance, "tie": jitter(snapshot.request, candidate)}
-    return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+    return Ranked.of(candidate, terms)

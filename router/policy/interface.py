@@ -79,6 +79,11 @@ class Ranked:
     cost: float
     terms: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, candidate: Candidate, terms: Mapping[str, float]) -> Ranked:
+        """Its cost is the sum of the terms."""
+        return cls(candidate=candidate, cost=sum(terms.values()), terms=terms)
+
 
 class Policy(Protocol):
     """Pure functions of a snapshot. Both return all candidates, best first; the router tries the next when one

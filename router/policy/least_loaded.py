@@ -17,7 +17,7 @@ class LeastLoaded:
 
 def rank_by_queue(snapshot: Snapshot, candidate: Candidate) -> Ranked:
     terms = {"queue_s": candidate.queue_s, "tie_s": TIE_S * jitter(snapshot.request, candidate)}
-    return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+    return Ranked.of(candidate, terms)
 
 
 def rank_by_requests(snapshot: Snapshot, candidate: Candidate) -> Ranked:
@@ -26,4 +26,4 @@ def rank_by_requests(snapshot: Snapshot, candidate: Candidate) -> Ranked:
         "no_room": 0.0 if candidate.has_room else float(candidate.max_num_seqs),
         "tie": jitter(snapshot.request, candidate),
     }
-    return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+    return Ranked.of(candidate, terms)

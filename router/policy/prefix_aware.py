@@ -72,7 +72,7 @@ class PrefixAware:
                 "balance_s": balance * (candidate.work_s - least_work_s),
                 "tie_s": TIE_S * jitter(snapshot.request, candidate),
             }
-            return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+            return Ranked.of(candidate, terms)
 
         return ranked([rank(candidate) for candidate in snapshot.candidates])
 
@@ -89,7 +89,7 @@ class PrefixAware:
                 "no_room_s": 0.0 if candidate.has_room else NO_ROOM_S,
                 "tie_s": TIE_S * jitter(snapshot.request, candidate),
             }
-            return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+            return Ranked.of(candidate, terms)
 
         return ranked([rank(candidate) for candidate in snapshot.candidates])
 

@@ -14,9 +14,4 @@ class RoundRobin:
 
 
 def _by_turn(snapshot: Snapshot) -> list[Ranked]:
-    return ranked(
-        [
-            Ranked(candidate=candidate, cost=float(candidate.turn), terms={"turn": float(candidate.turn)})
-            for candidate in snapshot.candidates
-        ]
-    )
+    return ranked([Ranked.of(candidate, {"turn": float(candidate.turn)}) for candidate in snapshot.candidates])

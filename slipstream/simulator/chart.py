@@ -8,7 +8,7 @@ from pathlib import Path
 from common.errors import ConfigError
 from slipstream.simulator.experiment import Run
 
-MOST_POINTS = 2000
+MAX_POINTS = 2000
 
 
 def draw_chart(runs: Sequence[Run], path: Path) -> None:
@@ -21,7 +21,7 @@ def draw_chart(runs: Sequence[Run], path: Path) -> None:
     times, hits, balance = picture.subplots(1, 3, width_ratios=(2, 1, 1))
     for run in runs:
         ordered = sorted(run.outcome.measurements.ttft_s)
-        step = max(1, len(ordered) // MOST_POINTS)
+        step = max(1, len(ordered) // MAX_POINTS)
         shares = [(index + 1) / len(ordered) for index in range(0, len(ordered), step)]
         times.plot(ordered[::step], shares, label=run.policy)
     times.set(xscale="log", xlabel="time to first token, s", ylabel="share of requests", ylim=(0, 1))

@@ -31,7 +31,7 @@ class Network:
 
 
 # Where workers die faster than they compute a prompt, no attempt would ever be the last.
-MOST_ATTEMPTS = 100
+MAX_ATTEMPTS = 100
 
 
 class Dispatcher:
@@ -84,7 +84,7 @@ class Dispatcher:
                 job.decode.cancel(job)
             job.prefill = job.decode = None
             self._measurements.num_lost += 1
-            if job.attempt >= MOST_ATTEMPTS:
+            if job.attempt >= MAX_ATTEMPTS:
                 self._measurements.reject()
                 self._ended()
             elif not self._try_place(job):

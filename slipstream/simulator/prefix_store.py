@@ -13,7 +13,7 @@ from slipstream.simulator.block_cache import BlockCache
 from slipstream.simulator.events import EventQueue
 
 # The workers of a set are kept for the next lookup: those that hold a system prompt are asked for all the time.
-MOST_DECODED = 4096
+MAX_DECODED = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class PrefixStore:
     def _enter(self, found: dict[WorkerId, int], slots: int, depth: int) -> None:
         workers = self._decoded.get(slots)
         if workers is None:
-            if len(self._decoded) >= MOST_DECODED:
+            if len(self._decoded) >= MAX_DECODED:
                 self._decoded.clear()
             workers = self._decoded[slots] = [self._workers[slot] for slot in _slots(slots)]
         found.update(dict.fromkeys(workers, depth * self._block_size))

@@ -27,7 +27,7 @@ MOST = {
     "output_tokens": 10_000_000,
     "max_tokens": 10_000_000,
 }
-MOST_PREFIX_BLOCKS = 10_000_000
+MAX_PREFIX_BLOCKS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,10 @@ class Workload:
                 limit = f" and at most {MOST[one.name]:,}" if one.name in MOST else ""
                 raise ConfigError(one.name, f"must be at least {least}{limit}, is {value:g}")
         num_prefix_blocks = self.prefixes * (self.prefix_tokens // self.block_size)
-        if num_prefix_blocks > MOST_PREFIX_BLOCKS:
+        if num_prefix_blocks > MAX_PREFIX_BLOCKS:
             raise ConfigError(
                 "prefixes",
-                f"all together have {num_prefix_blocks:,} blocks, at most {MOST_PREFIX_BLOCKS:,} are possible",
+                f"all together have {num_prefix_blocks:,} blocks, at most {MAX_PREFIX_BLOCKS:,} are possible",
             )
 
 

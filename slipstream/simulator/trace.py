@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from common.errors import ConfigError
 
 # A simulated year of load reports takes hours.
-MOST_S = 366 * 86400.0
+MAX_ARRIVAL_S = 366 * 86400.0
 
 
 class TraceRequest(NamedTuple):
@@ -54,7 +54,7 @@ class TraceView:
                 raise ConfigError("trace", f"a request arrives at {request.arrival_s:g} s, after one at {last_s:g} s")
             last_s = request.arrival_s
             arrival_s = (last_s - first_s) * self.time_scale
-            if arrival_s > MOST_S:
+            if arrival_s > MAX_ARRIVAL_S:
                 raise ConfigError("trace", f"goes on for {arrival_s:g} s, more than a year: scale its times")
             yield request._replace(arrival_s=arrival_s)
 

@@ -14,7 +14,9 @@ from common.index.lookup import IndexLookup
 from common.index.points import IndexSpace, WorkerRef
 from common.index.prefix_walk import PrefixDepth
 from common.index.publisher import IndexPublisher
-from tests.support.valkey import STRIDE, Event, cleared, eventually, point_keys, settled, worker_ref
+from common.kv.block_key import BlockKey
+from common.kv.cache_event import CacheEventKind
+from tests.support.valkey import STRIDE, cleared, eventually, first_points, point_keys, settled, worker_ref
 
 NUM_KEYS = 12
 # As docs/index.md states them.
@@ -63,12 +65,12 @@ class IndexTruth:
         await self._lookup.stop()
         await self._client.close()
 
-    def store(self, name: str, keys: Sequence[bytes]) -> None:
-        self._publishers[name].publish(Event(kind="stored", key=key, num_tokens=STRIDE) for key in keys)
+    def store(self, name: str, keys: Sequence[BlockKey]) -> None:
+        self._publishers[name].publish(first_points(CacheEventKind.STORED, keys))
         self._held_until.update({(self._refs[name], key): math.inf for key in keys})
 
-    def evict(self, name: str, keys: Sequence[bytes]) -> None:
-        self._publishers[name].publish(Event(kind="evicted", key=key, num_tokens=STRIDE) for key in keys)
+    def evict(self, name: str, keys: Sequence[BlockKey]) -> None:
+        self._publishers[name].publish(first_points(CacheEventKind.EVICTED, keys))
         self._forget(name, keys)
 
     def clear(self, name: str) -> None:
@@ -87,17 +89,17 @@ class IndexTruth:
         await settled(self._publishers[name])
         self._replaced_at[old_ref] = time.monotonic()
 
-    async def write_late(self, keys: Sequence[bytes]) -> None:
+    async def write_late(self, keys: Sequence[BlockKey]) -> None:
         """What earlier lives had still under way arrives."""
         for publisher in self._past:
-            publisher.publish(Event(kind="stored", key=key, num_tokens=STRIDE) for key in keys)
+            publisher.publish(first_points(CacheEventKind.STORED, keys))
         for life in self._past_lives:
             for shard, (slot, owner) in life.slots.items():
                 some = [key for key in keys if self._space.shard_of(key, 0) == shard]
                 names = self._space.shards()[shard].all(slot)
                 await self._client.call("slipstream_publish_v2", names, slot, owner, 1 << 40, len(some), 0, 0, 0, *some)
 
-    async def speculate(self, name: str, keys: Sequence[bytes], life_s: float) -> None:
+    async def speculate(self, name: str, keys: Sequence[BlockKey], life_s: float) -> None:
         await self._lookup.speculate(self._refs[name], keys, life_s=life_s)
         until = time.monotonic() + life_s
         for key in keys:
@@ -128,7 +130,7 @@ class IndexTruth:
         self._publishers[name] = self._make(self._client, self._space, self._refs[name])
         self._publishers[name].start()
 
-    def _forget(self, name: str, keys: Sequence[bytes]) -> None:
+    def _forget(self, name: str, keys: Sequence[BlockKey]) -> None:
         for key in keys:
             if self._held_until.get((self._refs[name], key)) == math.inf:
                 self._held_until[self._refs[name], key] = time.monotonic()

@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from redis import Redis
@@ -22,6 +21,8 @@ from common.index.points import IndexSpace, WorkerRef
 from common.index.publisher import IndexPublisher, PublisherConfig
 from common.index.server import EmbeddedIndexServer
 from common.index.shard_writer import WriterConfig
+from common.kv.block_key import BlockKey
+from common.kv.cache_event import CacheEvent, CacheEventKind
 from common.request import WorkerId
 
 STRIDE = 64
@@ -30,32 +31,28 @@ FAST = PublisherConfig(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """A cache event as the engine tells it."""
-
-    kind: str
-    key: bytes
-    num_tokens: int
-
-
-def stored(keys: Sequence[bytes]) -> list[Event]:
+def stored(keys: Sequence[BlockKey]) -> list[CacheEvent]:
     """A prefix's points, shortest first."""
-    return [Event(kind="stored", key=key, num_tokens=STRIDE * (i + 1)) for i, key in enumerate(keys)]
+    return [CacheEvent(CacheEventKind.STORED, key, STRIDE * (i + 1)) for i, key in enumerate(keys)]
 
 
-def evicted(keys: Sequence[bytes], since: int = 0) -> list[Event]:
+def evicted(keys: Sequence[BlockKey], since: int = 0) -> list[CacheEvent]:
     """Of a prefix's points, those from `since` on, longest first."""
-    events = [Event(kind="evicted", key=key, num_tokens=STRIDE * (i + 1)) for i, key in enumerate(keys)]
+    events = [CacheEvent(CacheEventKind.EVICTED, key, STRIDE * (i + 1)) for i, key in enumerate(keys)]
     return events[since:][::-1]
 
 
-def cleared() -> list[Event]:
-    return [Event(kind="cleared", key=b"", num_tokens=0)]
+def first_points(kind: CacheEventKind, keys: Sequence[BlockKey]) -> list[CacheEvent]:
+    """Of so many prompts, the first point each."""
+    return [CacheEvent(kind, key, STRIDE) for key in keys]
 
 
-def point_keys(count: int) -> list[bytes]:
-    return [os.urandom(16) for _ in range(count)]
+def cleared() -> list[CacheEvent]:
+    return [CacheEvent(CacheEventKind.CLEARED, BlockKey(b""), 0)]
+
+
+def point_keys(count: int) -> list[BlockKey]:
+    return [BlockKey(os.urandom(16)) for _ in range(count)]
 
 
 def worker_ref(name: str, incarnation: int = 1) -> WorkerRef:

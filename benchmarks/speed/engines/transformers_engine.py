@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, StoppingCriteri
 from benchmarks.speed.request import Answer, Request
 
 
-class StepClock(StoppingCriteria):
+class StepClock(StoppingCriteria):  # type: ignore[misc]
     """Stops nothing; notes when each step has ended."""
 
     def __init__(self) -> None:

@@ -29,11 +29,16 @@ INSTRUCTION_SETS = {
 }
 KERNEL_SOURCES = ("linear.cpp", "attention.cpp", "step.cpp", "draw.cpp", "limits.cpp", "table.cpp")
 COMMON_SOURCES = ("library.cpp", "copy.cpp")  # once, for any x86-64
-NO_COMPILER = "no C++ compiler was found; install g++, or name one in CXX, then run `make native`"
+BUILD_COMMAND = "python -m common.kernels.cpu.build"  # works from a wheel too, which has no Makefile
+NO_COMPILER = f"no C++ compiler was found; install g++, or name one in CXX, then run `{BUILD_COMMAND}`"
 
 
 class BuildError(Exception):
     """Says why there is no library, and what to do."""
+
+
+class CompileError(BuildError):
+    """There is a compiler, and it failed."""
 
 
 def source_digest() -> str:
@@ -49,7 +54,7 @@ def is_current(library: Path) -> bool:
 
 
 def build(folder: Path = HERE) -> Path:
-    """Compiles into the folder unless the library there is current. Raises BuildError."""
+    """Compiles into the folder unless the library there is current. Raises BuildError, and CompileError of its kind."""
     library = folder / LIBRARY_NAME
     if is_current(library):
         return library
@@ -94,18 +99,18 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         told = done.stderr.strip()[-2000:] or f"exit status {done.returncode}, and no word of why"
-        raise BuildError(f"{command[0]} failed: {told}")
+        raise CompileError(f"{command[0]} failed: {told}")
 
 
-def main() -> int:
-    """The exit code is 0 also without a compiler: the library is a gain, not a need."""
-    if is_current(HERE / LIBRARY_NAME):
+def main(folder: Path = HERE) -> int:
+    """The exit code: 1 where the compiler failed; 0 also where there is none, for the library is a gain, not a need."""
+    if is_current(folder / LIBRARY_NAME):
         return 0
     try:
-        sys.stdout.write(f"built {build()}\n")
+        sys.stdout.write(f"built {build(folder)}\n")
     except BuildError as error:
         sys.stderr.write(f"no native kernels, all works without them, but slower: {error}\n")
-        return 1 if "failed" in str(error) else 0
+        return 1 if isinstance(error, CompileError) else 0
     return 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from common.kernels.cpu.abi import ABI_VERSION, DTYPES, ISA_NAMES, AttentionCall, DrawCall, LinearCall, StepCall
-from common.kernels.cpu.build import HERE, LIBRARY_NAME, SOURCES, is_current
+from common.kernels.cpu.build import BUILD_COMMAND, HERE, LIBRARY_NAME, SOURCES, is_current
 
 # GCC's, LLVM's and Intel's OpenMP libraries; all offer the functions that are needed.
 OPENMP_NAMES = ("libgomp", "libomp", "libiomp5")
@@ -92,18 +92,20 @@ class CpuLibrary:
 def _open(path: Path) -> ctypes.CDLL:
     if not path.exists():
         raise NativeUnavailable(
-            "the native library was not built; install a C++ compiler such as g++, then `make native`"
+            f"the native library was not built; install a C++ compiler such as g++, then run `{BUILD_COMMAND}`"
         )
     if SOURCES.exists() and not is_current(path):
-        raise NativeUnavailable(f"{path} was built from other sources than these; run `make native`")
+        raise NativeUnavailable(f"{path} was built from other sources than these; run `{BUILD_COMMAND}`")
     try:
         library = ctypes.CDLL(str(path))
         library.slipstream_abi_version.restype = c_int
         found = library.slipstream_abi_version()
     except (OSError, AttributeError) as error:
-        raise NativeUnavailable(f"{path} can't be loaded ({error}); run `make native`") from error
+        raise NativeUnavailable(f"{path} can't be loaded ({error}); run `{BUILD_COMMAND}`") from error
     if found != ABI_VERSION:
-        raise NativeUnavailable(f"{path} speaks version {found} of its interface, not {ABI_VERSION}; run `make native`")
+        raise NativeUnavailable(
+            f"{path} speaks version {found} of its interface, not {ABI_VERSION}; run `{BUILD_COMMAND}`"
+        )
     _declare(library)
     _hand_over_openmp(library, ctypes.CDLL(str(openmp_path())))
     return library

@@ -18,7 +18,7 @@ class DynamoCost:
                 "queued": float(candidate.num_queued_tokens),
                 "tie": 0.9 * jitter(snapshot.request, candidate),
             }
-            return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+            return Ranked.of(candidate, terms)
 
         return ranked([rank(candidate) for candidate in snapshot.candidates])
 
@@ -30,6 +30,6 @@ class DynamoCost:
                 "no_room": 0.0 if candidate.has_room else float(candidate.num_blocks),
                 "tie": 0.9 * jitter(snapshot.request, candidate),
             }
-            return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+            return Ranked.of(candidate, terms)
 
         return ranked([rank(candidate) for candidate in snapshot.candidates])

@@ -22,4 +22,4 @@ def _rank(snapshot: Snapshot, candidate: Candidate) -> Ranked:
         "queue": 0.9 * candidate.queue_s / (1 + candidate.queue_s),  # never as much as a token
         "tie": 1e-6 * jitter(snapshot.request, candidate),
     }
-    return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+    return Ranked.of(candidate, terms)

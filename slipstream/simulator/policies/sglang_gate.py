@@ -49,4 +49,4 @@ class SglangGate:
 
 def _rank(snapshot: Snapshot, candidate: Candidate, name: str, value: float) -> Ranked:
     terms = {name: value, "tie": 0.9 * jitter(snapshot.request, candidate)}
-    return Ranked(candidate=candidate, cost=sum(terms.values()), terms=terms)
+    return Ranked.of(candidate, terms)

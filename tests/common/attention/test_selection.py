@@ -48,7 +48,7 @@ def test_a_library_that_was_not_built_is_told_once_with_what_to_do(
     monkeypatch.setattr(library, "LIBRARY_NAME", "missing.so")
     backend = select_attention_backend("auto", needs())
     assert backend.name == "torch"
-    assert caplog.text.count("make native") == 1
+    assert caplog.text.count("python -m common.kernels.cpu.build") == 1
     with pytest.raises(ConfigError, match="install a C\\+\\+ compiler"):
         select_attention_backend("native", needs())
 

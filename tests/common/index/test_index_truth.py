@@ -15,8 +15,10 @@ from redis import Redis
 
 from common.index.client import IndexClient
 from common.index.points import IndexSpace, Tier, WorkerRef
-from common.index.publisher import CacheEvent, IndexPublisher
+from common.index.publisher import IndexPublisher
 from common.index.server import EmbeddedIndexConfig, EmbeddedIndexServer
+from common.kv.block_key import BlockKey
+from common.kv.cache_event import CacheEvent, CacheEventKind
 from tests.support.index_truth import CLAIM_BOUND_S, NUM_KEYS, IndexTruth, MakePublisher
 
 names = st.sampled_from("ab")
@@ -95,7 +97,7 @@ class IndexMachine(RuleBasedStateMachine):
             self._server.stop()
             self._loop.close()
 
-    def _keys(self, chosen: Iterable[int]) -> list[bytes]:
+    def _keys(self, chosen: Iterable[int]) -> list[BlockKey]:
         return [self._truth.keys[index] for index in sorted(chosen)]
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
@@ -120,7 +122,7 @@ class ForgetfulPublisher(IndexPublisher):
     """A broken one, to show that the truth would come out."""
 
     def publish(self, events: Iterable[CacheEvent], tier: Tier = Tier.DEVICE) -> None:
-        super().publish([event for event in events if event.kind != "evicted"], tier)
+        super().publish([event for event in events if event.kind is not CacheEventKind.EVICTED], tier)
 
 
 @contextmanager

@@ -14,14 +14,15 @@ from common.index.points import IndexSpace, Tier, WorkerRef, decode_value
 from common.index.publisher import IndexPublisher, PublisherConfig
 from common.index.server import MIB, EmbeddedIndexConfig, EmbeddedIndexServer
 from common.index.shard_writer import WriterConfig
+from common.kv.block_key import BlockKey
+from common.kv.cache_event import CacheEvent, CacheEventKind
 from tests.support.valkey import (
     FAST,
-    STRIDE,
-    Event,
     cleared,
     eventually,
     evicted,
     fast_publisher,
+    first_points,
     point_keys,
     settled,
     stored,
@@ -31,7 +32,7 @@ from tests.support.valkey import (
 pytestmark = pytest.mark.asyncio
 
 
-async def depth(lookup: IndexLookup, keys: list[bytes], worker: WorkerRef) -> int:
+async def depth(lookup: IndexLookup, keys: list[BlockKey], worker: WorkerRef) -> int:
     result = await lookup.depth(keys)
     assert not result.degraded
     return result.depths[worker].disk_points if worker in result.depths else 0
@@ -88,7 +89,7 @@ async def test_only_points_of_the_stride_are_published(
     client: IndexClient, space: IndexSpace, lookup: IndexLookup
 ) -> None:
     publisher, keys = fast_publisher(client, space, worker_ref("w")), point_keys(8)
-    publisher.publish(Event(kind="stored", key=key, num_tokens=16 * (i + 1)) for i, key in enumerate(keys))
+    publisher.publish(CacheEvent(CacheEventKind.STORED, key, 16 * (i + 1)) for i, key in enumerate(keys))
     assert len(publisher) == 2
     publisher.start()
     await settled(publisher)
@@ -293,10 +294,10 @@ async def test_random_events_restarts_and_flushes_end_in_the_truth(
             chosen = rng.sample(keys, rng.randint(1, 10))
             action = rng.choices(("store", "evict", "clear", "restart", "flush", "wait"), (40, 30, 3, 2, 1, 24))[0]
             if action == "store":
-                publishers[name].publish(Event(kind="stored", key=key, num_tokens=STRIDE) for key in chosen)
+                publishers[name].publish(first_points(CacheEventKind.STORED, chosen))
                 truth[name].update(chosen)
             elif action == "evict":
-                publishers[name].publish(Event(kind="evicted", key=key, num_tokens=STRIDE) for key in chosen)
+                publishers[name].publish(first_points(CacheEventKind.EVICTED, chosen))
                 truth[name].difference_update(chosen)
             elif action == "clear":
                 publishers[name].publish(cleared())

@@ -286,7 +286,6 @@ def test_a_lease_that_nobody_renews_expires() -> None:
     ticket = mapped(table)
     table.touch(ticket.ticket_id, 5.0)
     assert table.expire(14.9) == []
-    assert table.next_expiry_s() == 15.0
     assert table.expire(15.0) == [ticket]
     assert ticket.state is TicketState.EXPIRED
     assert table.drain_actions() == [Drop(ticket_id=ticket.ticket_id, reservation_id="res", quarantine=False)]

@@ -4,7 +4,7 @@ import pytest
 
 from common.request import WorkerId
 from router.planning.plan import Plan, PlanKind
-from router.planning.speculation import GRACE_S, LATENESS, MOST_S, speculation_s
+from router.planning.speculation import GRACE_S, LATENESS, MAX_LIFE_S, speculation_s
 from router.policy import Candidate, Ranked
 
 
@@ -25,4 +25,4 @@ def test_others_believe_in_a_prefix_until_it_is_computed() -> None:
 
 
 def test_a_promise_ends_when_the_index_would_end_it() -> None:
-    assert speculation_s(plan(1000.0, 1.0)) == MOST_S
+    assert speculation_s(plan(1000.0, 1.0)) == MAX_LIFE_S

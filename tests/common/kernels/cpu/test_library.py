@@ -55,8 +55,17 @@ def test_a_named_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPat
 
 def test_a_compiler_that_fails_without_a_word_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", "false")
-    with pytest.raises(build.BuildError, match="false failed: exit status 1"):
+    with pytest.raises(build.CompileError, match="false failed: exit status 1"):
         build.build(tmp_path)
+
+
+@pytest.mark.parametrize(("compiler", "exit_code"), [("no-such-compiler", 0), ("false", 1)])
+def test_a_compiler_that_fails_is_an_error_and_a_missing_one_is_not(
+    compiler: str, exit_code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    assert build.main(tmp_path) == exit_code
+    assert compiler in capsys.readouterr().err
 
 
 def test_a_named_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from router.http.answer_shape import AnswerShape
 from router.http.collected_answer import CollectedAnswer, total_usage
 from router.http.http_error import HttpError, http_error
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Shaping and encoding more tokens than this takes over a millisecond and goes to a thread.
 INLINE_TOKENS = 500
@@ -37,7 +37,7 @@ class ClientStalledError(Exception):
     """The client has read nothing for too long; nobody is left to tell."""
 
 
-class Answer:
+class HttpAnswer:
     """An ASGI response, for `tenant`. Whatever way it ends, every iterator of the generator has been closed."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Answer:
             else:
                 await self._send_whole(send)
         except (ClientStalledError, OSError):
-            _logger.info("%s: the client reads no more", self._shape.id)
+            logger.info("%s: the client reads no more", self._shape.id)
         except Exception as error:
             await self._send_error(send, http_error(_only_error(error)))
 
@@ -143,7 +143,7 @@ class Answer:
             await self._send_events(send, [error.encode()])
             await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except (ClientStalledError, OSError):
-            _logger.info("%s: the client went away before it read the error", self._shape.id)
+            logger.info("%s: the client went away before it read the error", self._shape.id)
 
     async def _send_json(self, send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
         self._started = True
