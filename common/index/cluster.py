@@ -104,7 +104,7 @@ class Cluster:
         finally:
             for task in asked:
                 task.cancel()
-            await asyncio.wait(asked)
+            await asyncio.gather(*asked, return_exceptions=True)  # what the late ones raise is of no matter
         known = {*self._owners, self._seed_address}
         for address in self._nodes.keys() - known:
             await self._nodes.pop(address).aclose()
