@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -30,6 +30,8 @@ SCALAR_SAMPLING_FIELDS = (
     "logprobs",
     "prompt_logprobs",
 )
+COUNTS = ("top_k", "seed", "n", "logprobs", "prompt_logprobs", "max_tokens", "min_tokens")
+MAX_SHOWN = 60  # characters of a value in an error's message
 REPEATED_SAMPLING_FIELDS = ("stop", "stop_token_ids")
 REQUEST_FIELDS = (
     "model",
@@ -120,13 +122,22 @@ def _encode_prompt(
         _set("prompt", setattr, request, "text", prompt)
     else:
         request.token_ids.SetInParent()  # an empty list is token ids too, and the server's to refuse
-        _set("prompt", request.token_ids.ids.extend, prompt)
+        try:
+            request.token_ids.ids.extend(prompt)
+        except TypeError:
+            raise InvalidRequestError(
+                "prompt", f"must be one text, or a list of token ids, is {_shown(prompt)}"
+            ) from None
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequestError("prompt", f"can't be sent: {error}") from None
 
 
 def _encode_chat(
     chat: inference_pb2.ChatPrompt, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
 ) -> None:
     chat.SetInParent()
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        raise InvalidRequestError("messages", f"must be a list of messages, is {_shown(messages)}")
     for index, message in enumerate(messages):
         name = f"messages[{index}]"
         if not isinstance(message, Mapping):
@@ -224,7 +235,14 @@ def _plain(kind: type[PlainT], message: Any) -> PlainT:
     return kind(**{one.name: getattr(message, one.name) for one in fields(kind)})  # type: ignore[arg-type]
 
 
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
 def _set(name: str, apply: Callable[..., Any], *arguments: Any) -> None:
+    if isinstance(arguments[-1], bool) and name in COUNTS:
+        raise InvalidRequestError(name, f"must be a number, is {arguments[-1]}")
     try:
         apply(*arguments)
     except (TypeError, ValueError, OverflowError) as error:  # UnicodeEncodeError is a ValueError

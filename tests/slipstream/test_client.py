@@ -125,6 +125,24 @@ def test_what_the_wire_cannot_carry_names_the_field(prompt: object, options: dic
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        (["a", "b"], {}, "prompt: must be one text, or a list of token ids, is ['a', 'b']"),
+        (5, {}, "prompt: must be one text, or a list of token ids, is 5"),
+        (None, {"messages": "hi"}, "messages: must be a list of messages, is 'hi'"),
+        ("x", {"logprobs": True}, "logprobs: must be a number, is True"),
+    ],
+    ids=str,
+)
+def test_what_is_of_another_kind_is_told_in_plain_words(
+    prompt: object, options: dict[str, object], message: str
+) -> None:
+    with Client(unused_address()) as client, pytest.raises(InvalidRequestError) as caught:
+        client.generate(prompt, **options)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(message)
+
+
 @pytest.mark.parametrize("target", ["localhost", "http://a:1", "a:0", (), ("a:1", "b")])
 def test_a_target_that_is_no_address_is_refused_at_once(target: str | tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"^target: must be "):
