@@ -75,7 +75,7 @@ SMALL_WORKLOAD = Workload(
         Shape.STREAM: 60,
         Shape.SHORT: 60,
         Shape.HELD: 64,
-        Shape.LONG: 1300,
+        Shape.LONG: 1150,
         Shape.FILLER: 40,
         Shape.BLOCKER: 3000,
     },
