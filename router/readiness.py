@@ -148,6 +148,7 @@ class Readiness:
     async def _probe(self, pair: Pair) -> str | None:
         """Why no answer came; None when one did, or when the pair was too busy with others to give it."""
         before = [handle.load_report.num_generated_tokens for handle in pair.workers]
+        losses = [handle.num_losses for handle in pair.workers]
         try:
             async for _ in events_of(self._generator, self._command(pair)):
                 pass
@@ -156,6 +157,8 @@ class Readiness:
                 handle.load_report.num_generated_tokens > earlier
                 for handle, earlier in zip(pair.workers, before, strict=True)
             ]
+            if losses != [handle.num_losses for handle in pair.workers]:
+                return str(error)  # one was lost: that says nothing of the other
             is_full = isinstance(error, OverloadedError)  # the router, by its own limit, or a worker: not broken
             for handle, at_work in zip(pair.workers, works, strict=True):
                 handle.answers = at_work or (is_full and handle.answers)

@@ -40,6 +40,7 @@ class WorkerHandle:
         self.account = self._open_account(info)
         self.load_report = worker_pb2.LoadReport()
         self.since_s = time.monotonic()
+        self.num_losses = 0  # of its stream
         self._changed = on_change
         self._admit = admit
         self.channel: grpc.aio.Channel = open_channel(info.address, tls)
@@ -112,6 +113,7 @@ class WorkerHandle:
         self._changed.set()
 
     def _on_lost(self) -> None:
+        self.num_losses += 1
         self.account.available = False
         self.account.reset()
         if self._is_current:
