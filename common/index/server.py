@@ -110,13 +110,15 @@ class EmbeddedIndexServer:
 
     def _wait_until_ready(self, keeper: _Keeper, port: int) -> None:
         deadline = time.monotonic() + self._config.start_timeout_s
-        while time.monotonic() < deadline:
-            if not keeper.is_alive():
-                raise UnavailableError(f"the index server ended at once: {keeper.last_words()}")
-            # Another cluster's server may hold the port while ours is still failing to bind it.
-            if _pid_of_server(port) == keeper.pid:
-                return
-            time.sleep(0.01)
+        # One client for all tries: Ctrl-C that meets one's finalizer is lost.
+        with Redis(host="127.0.0.1", port=port, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)) as client:
+            while time.monotonic() < deadline:
+                if not keeper.is_alive():
+                    raise UnavailableError(f"the index server ended at once: {keeper.last_words()}")
+                # Another cluster's server may hold the port while ours is still failing to bind it.
+                if _pid_of_server(client) == keeper.pid:
+                    return
+                time.sleep(0.01)
         raise UnavailableError(f"the index server did not answer on port {port}: {keeper.last_words()}")
 
 
@@ -207,12 +209,9 @@ def _free_port() -> int:
         return port
 
 
-def _pid_of_server(port: int) -> int | None:
-    """Process id of the server on that port, or None while nothing answers."""
-    client = Redis(host="127.0.0.1", port=port, socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
+def _pid_of_server(client: Redis) -> int | None:
+    """Process id of the server that answers, or None while none does."""
     try:
         return int(client.info("server")["process_id"])
     except (RedisError, OSError):
         return None
-    finally:
-        client.close()
