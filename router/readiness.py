@@ -157,8 +157,9 @@ class Readiness:
                 handle.load_report.num_generated_tokens > earlier
                 for handle, earlier in zip(pair.workers, before, strict=True)
             ]
-            if losses != [handle.num_losses for handle in pair.workers]:
-                return str(error)  # one was lost: that says nothing of the other
+            was_lost = losses != [handle.num_losses for handle in pair.workers]
+            if was_lost or not all(handle.usable for handle in pair.workers):
+                return str(error)  # one is gone, or was meanwhile: that says nothing of the other
             is_full = isinstance(error, OverloadedError)  # the router, by its own limit, or a worker: not broken
             for handle, at_work in zip(pair.workers, works, strict=True):
                 handle.answers = at_work or (is_full and handle.answers)

@@ -163,6 +163,27 @@ async def test_a_fleet_that_is_busy_with_others_stays_ready(scene: Scene) -> Non
     assert announced.empty()
 
 
+async def test_a_worker_that_is_lost_in_a_probe_is_not_held_against_its_partner(scene: Scene) -> None:
+    lost = asyncio.Event()
+
+    def lose_decode(worker: ScriptedWorker, submit: worker_pb2.Submit) -> None:
+        for decode in (scene.decode, scene.other_decode):
+            decode.takes_streams = False
+            decode.drop_stream()
+        lost.set()
+
+    scene.prefill.on_submit = answer
+    announced: asyncio.Queue[bool] = asyncio.Queue()
+    async with watched(scene, announced) as readiness:
+        assert await announced.get()
+        scene.prefill.on_submit = lose_decode
+        await lost.wait()
+        assert not await announced.get()
+        assert not readiness.ready
+        prefill = scene.core._fleet.find("prefill")
+        assert prefill is not None and prefill.answers
+
+
 async def test_a_router_that_is_full_holds_it_against_no_worker(scene: Scene) -> None:
     def answer_probes(worker: ScriptedWorker, submit: worker_pb2.Submit) -> None:
         if submit.leg.canary:

@@ -79,6 +79,7 @@ def error_of(response: httpx.Response, status: int) -> dict[str, str | None]:
         ({"suffix": "end"}, "suffix"),
         ({"ignore_eos": 1}, "ignore_eos"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 0.001}, "repetition_penalty"),
         ({"presence_penalty": 3}, "presence_penalty"),
         ({"priority": 2**31}, "priority"),
         ({"deadline_ms": 0}, "deadline_ms"),
